@@ -1,0 +1,43 @@
+# Every target sets up what it needs: `make demo` and `make test` work on a fresh machine with Python >= 3.11.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check -q
+
+.PHONY: demo test test-all check lint types bench clean
+
+demo: $(VENV)/user
+	$(BIN)/surefoot demo
+
+test: $(VENV)/dev
+	$(BIN)/python -m pytest -n auto -m "not slow"
+
+test-all: $(VENV)/dev
+	$(BIN)/python -m pytest -n auto
+
+lint: $(VENV)/dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/dev
+	$(BIN)/mypy
+
+check: lint types test
+
+bench: $(VENV)/dev
+	$(BIN)/python benchmarks/metrics.py --out results/benchmarks
+
+clean:
+	rm -rf $(VENV)
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+# The marks are files inside the environment; a change of the dependencies installs again.
+$(VENV)/user: $(VENV)/bin/python pyproject.toml constraints.txt
+	$(PIP) install -c constraints.txt -e .
+	touch $@
+
+$(VENV)/dev: $(VENV)/bin/python pyproject.toml constraints.txt
+	$(PIP) install -c constraints.txt -e '.[dev]'
+	touch $(VENV)/user $@

@@ -1,0 +1,37 @@
+"""surefoot: watch calibration, curvature and margins while a network trains.
+
+The root is lazy: ``import surefoot`` costs milliseconds, and torch is imported only by what needs it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+__all__ = ["Predictions", "__version__", "errors", "metrics"]
+
+# Public name -> module that defines it; a module standing for itself maps to its own name.
+_HOMES = {
+    "Predictions": "surefoot.predictions",
+    "errors": "surefoot.errors",
+    "metrics": "surefoot.metrics",
+}
+
+if TYPE_CHECKING:
+    from surefoot import errors, metrics
+    from surefoot.predictions import Predictions
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'surefoot' has no attribute {name!r}; it has {', '.join(sorted(_HOMES))}")
+    module = importlib.import_module(home)
+    value = module if home == f"surefoot.{name}" else getattr(module, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

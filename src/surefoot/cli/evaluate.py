@@ -1,0 +1,135 @@
+"""``surefoot evaluate FILE``: how calibrated, how sure are we of that number, what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from surefoot.predictions import Predictions
+
+__all__ = ["evaluate"]
+
+
+def evaluate(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Predictions: .npz, .csv or .parquet.")],
+    bins: Annotated[int, typer.Option(min=1, help="Number of bins.")] = 15,
+    split: Annotated[str | None, typer.Option(help="Which set of an .npz with several: test for test_logits.")] = None,
+    probs: Annotated[bool, typer.Option("--probs", help="The class columns hold probabilities, not logits.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Also auroc_ovr and skce, which take longer.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout, nothing else.")] = False,
+    figure: Annotated[Path | None, typer.Option(metavar="OUT.svg|png|pdf|html", help="Draw the diagram.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the resampling behind the intervals.")] = 0,
+) -> None:
+    """Metrics with 95 % intervals, a reliability diagram, and what they mean in plain words."""
+    from surefoot.predictions import Predictions
+
+    if figure is not None:
+        _check_figure(figure)
+    p = Predictions.load(file, split=split, kind="probs" if probs else None)
+    show(p, name=file.name, bins=bins, every=every, as_json=as_json, figure=figure, seed=seed)
+
+
+def _check_figure(figure: Path) -> None:
+    """Refuse a figure that cannot be written before the long work, not after it."""
+    from surefoot.errors import BadInput
+    from surefoot.reports.figure import FORMATS
+
+    if figure.suffix.lower() not in FORMATS:
+        raise BadInput(f"--figure must end in {', '.join(FORMATS)}; got {figure.name!r}")
+    if not figure.parent.is_dir():
+        raise BadInput(f"--figure: there is no folder {str(figure.parent)!r}; make it first")
+
+
+def show(
+    p: Predictions,
+    name: str,
+    bins: int = 15,
+    every: bool = False,
+    as_json: bool = False,
+    figure: Path | None = None,
+    seed: int = 0,
+) -> None:
+    """Print the evaluation of ``p``, as a person or a machine reads it, and draw the figure if asked."""
+    from surefoot.metrics.interval import intervals
+    from surefoot.metrics.reliability import reliability
+    from surefoot.metrics.summary import COSTLY, metrics_table, summary
+    from surefoot.reports.verdict import verdict
+
+    table = metrics_table(bins)
+    values = summary(p, bins)
+    if every:
+        values.update((metric, table[metric](p)) for metric in COSTLY)
+    ranges = intervals({metric: table[metric] for metric in values}, p, seed=seed, known=values)
+    diagram = reliability(p, bins)
+    judged = verdict(p, bins, seed=seed)
+    if figure is not None:
+        from surefoot.reports.figure import save_figure
+
+        save_figure(diagram, figure, name)
+    if as_json:
+        typer.echo(_json(p, name, values, ranges, diagram, judged))
+    else:
+        _print(p, name, values, ranges, diagram, judged)
+        if figure is not None:
+            typer.echo(f"figure: {figure}")
+
+
+def _json(p: Predictions, name: str, values: Any, ranges: Any, diagram: Any, judged: Any) -> str:
+    import dataclasses
+    import json
+
+    from surefoot.reports.encode import plain_json
+
+    metrics = {
+        metric: {"value": float(value), "low": ranges[metric].low, "high": ranges[metric].high}
+        | {"interval": ranges[metric].method, **value.facts}
+        for metric, value in values.items()
+    }
+    found = {
+        "file": name,
+        "n": len(p),
+        "classes": p.classes,
+        "level": diagram.level,
+        "metrics": metrics,
+        "reliability": {**vars(diagram.table), "interval": diagram.interval, "band": diagram.band},
+        "verdict": {**dataclasses.asdict(judged), "direction": judged.direction, "sentences": judged.sentences},
+    }
+    return json.dumps(plain_json(found), allow_nan=False, indent=1)
+
+
+def _print(p: Predictions, name: str, values: Any, ranges: Any, diagram: Any, judged: Any) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from surefoot.reports.diagram import terminal_diagram
+    from surefoot.reports.text import number, plain
+
+    console = Console(highlight=False)
+    console.print(Text(f"{plain(name)}: {len(p):,} predictions of {p.classes} classes", style="bold"))
+    console.print()
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("metric", "value", f"{diagram.level:.0%} interval", "measured with"):
+        table.add_column(heading, justify="right" if heading == "value" else "left")
+    for metric, value in values.items():
+        span = f"{number(ranges[metric].low)} – {number(ranges[metric].high)}"
+        note = "nothing to rank: chance" if value.facts.get("pairs") == 0 else _facts(value.facts)
+        table.add_row(metric, number(value), span, Text(note, style="dim"))
+    console.print(table)
+    console.print()
+    console.print(terminal_diagram(diagram), soft_wrap=True)
+    for sentence in judged.sentences:
+        console.print(sentence)
+
+
+def _facts(facts: dict[str, Any]) -> str:
+    """What a value depends on, short enough for a table; n stands in the heading."""
+    shown = {"bins", "norm", "binning", "bandwidth", "unit", "estimator", "impossible"}
+    parts = []
+    for name, fact in facts.items():
+        if name in shown and not (name == "impossible" and not fact):
+            parts.append(f"{name} {fact:.3g}" if isinstance(fact, float) else f"{name} {fact}")
+    return ", ".join(parts)

@@ -1,0 +1,1 @@
+"""Data that is always there, and loaders for what is not."""

@@ -1,0 +1,29 @@
+"""What can go wrong, as types. The exit code of the command line is part of the type."""
+
+from __future__ import annotations
+
+__all__ = ["BadInput", "MissingDependency", "StorageFault", "SurefootError"]
+
+
+class SurefootError(Exception):
+    """Base of every error that surefoot raises on purpose; its text is one sentence for a person."""
+
+    exit_code = 1
+
+
+class BadInput(SurefootError, ValueError):
+    """An argument, file or option is not what it must be; the text names it, its value and the remedy."""
+
+    exit_code = 2
+
+
+class MissingDependency(SurefootError, ImportError):
+    """An optional package is needed; the text names the extra that brings it."""
+
+    exit_code = 2
+
+
+class StorageFault(SurefootError, OSError):
+    """The disk refused a write; nothing half-written is left under the final name."""
+
+    exit_code = 4

@@ -1,0 +1,252 @@
+"""Files of arrays, from strangers too: nothing in them is executed and none is half-written.
+
+A reader here returns ``(scores, labels, kind)`` with kind ``"logits"``, ``"probs"`` or ``None`` (the
+file does not say), and never allocates more than the size of the file can explain.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from surefoot.errors import BadInput, MissingDependency, StorageFault
+
+__all__ = ["Table", "read_table", "replace_file", "write_table"]
+
+Table = tuple[NDArray[Any], NDArray[Any], str | None]
+
+# Deflate cannot expand by more than 1032:1, so a larger claim in an archive is a lie.
+_MOST_EXPANSION = 1032
+# Parquet's run lengths may expand without limit; this much is taken on trust, more must be explained.
+_PARQUET_TRUST = 1 << 30
+
+
+def read_table(path: Path, split: str | None = None) -> Table:
+    """Read scores (n, k) and labels (n,) from ``.npz``, ``.csv`` or ``.parquet``, chosen by the suffix."""
+    if not path.exists():
+        raise BadInput(f"no file at {str(path)!r}; give the path of a .npz, .csv or .parquet file of predictions")
+    if path.is_dir():
+        raise BadInput(f"{str(path)!r} is a folder; give a .npz, .csv or .parquet file of predictions")
+    reader = _READERS.get(path.suffix.lower())
+    if reader is None:
+        raise BadInput(f"predictions are read from {', '.join(_READERS)}; got {path.name!r}")
+    if split is not None and path.suffix.lower() != ".npz":
+        raise BadInput(f"split={split!r} picks arrays inside an .npz file; {path.name!r} has one set of predictions only")
+    try:
+        return reader(path, split)
+    except OSError as error:
+        raise BadInput(f"cannot read {str(path)!r}: {error.strerror or error}") from error
+
+
+def write_table(path: Path, scores: NDArray[Any], labels: NDArray[Any], kind: str) -> None:
+    """Write scores and labels so that `read_table` gives them back; the file appears whole or not at all."""
+    writer = _WRITERS.get(path.suffix.lower())
+    if writer is None:
+        raise BadInput(f"predictions are written to {', '.join(_WRITERS)}; got {path.name!r}")
+    with replace_file(path) as stream:
+        writer(stream, scores, labels, kind)
+
+
+@contextlib.contextmanager
+def replace_file(path: Path) -> Iterator[IO[bytes]]:
+    """Open a temporary file beside ``path`` and rename it over ``path`` when the block ends well."""
+    name = None
+    try:
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as stream:
+            name = stream.name
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        # mkstemp gives 0600; a result file should obey the user's umask like any other.
+        os.chmod(name, 0o666 & ~_umask())
+        os.replace(name, path)
+    except BaseException as error:
+        if name is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(name)
+        if isinstance(error, OSError) and not isinstance(error, StorageFault):
+            raise StorageFault(f"cannot write {str(path)!r}: {error.strerror or error}") from error
+        raise
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+# --- .npz -------------------------------------------------------------------------------------------
+
+
+def _read_npz(path: Path, split: str | None) -> Table:
+    prefix = "" if split is None else f"{split}_"
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+            kinds = [kind for kind in ("logits", "probs") if prefix + kind in members]
+            if len(kinds) != 1 or prefix + "labels" not in members:
+                raise BadInput(_explain_keys(path, split, sorted(members)))
+            scores = _read_member(path, archive, members[prefix + kinds[0]])
+            labels = _read_member(path, archive, members[prefix + "labels"])
+    except (zipfile.BadZipFile, zipfile.LargeZipFile, EOFError, NotImplementedError, RuntimeError) as error:
+        raise BadInput(f"{str(path)!r} is not an intact .npz file: {error}") from error
+    return scores, labels, kinds[0]
+
+
+def _explain_keys(path: Path, split: str | None, names: list[str]) -> str:
+    splits = [name.removesuffix("_labels") for name in names if name.endswith("_labels")]
+    found = ", ".join(repr(name) for name in names[:8]) or "nothing"
+    if splits and split not in splits:
+        choices = " or ".join(f"split={name!r}" for name in splits)
+        return f"{str(path)!r} holds several sets of predictions; choose {choices} (--split on the command line)"
+    want = "'logits' or 'probs' (exactly one), and 'labels'"
+    if split is not None:
+        want = f"'{split}_logits' or '{split}_probs' (exactly one), and '{split}_labels'"
+    return f"{str(path)!r} must hold the arrays {want}; it holds {found}"
+
+
+def _read_member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> NDArray[Any]:
+    where = f"array {info.filename.removesuffix('.npy')!r} in {str(path)!r}"
+    if info.compress_size > path.stat().st_size or info.file_size > _MOST_EXPANSION * (info.compress_size + 64):
+        raise BadInput(f"{where} claims {info.file_size} bytes, more than its file can hold; the file is damaged")
+    with archive.open(info) as stream:
+        try:
+            version = np.lib.format.read_magic(stream)
+            header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+            shape, fortran, dtype = header[version](stream)
+        except (ValueError, KeyError, SyntaxError, TypeError) as error:
+            raise BadInput(f"{where} is not a NumPy array: {error}") from error
+        if dtype.hasobject or dtype.kind not in "fiub":
+            raise BadInput(f"{where} must hold plain numbers; got dtype {dtype}")
+        if any(size < 0 for size in shape) or _bytes(shape, dtype) > info.file_size:
+            raise BadInput(f"{where} claims shape {shape}, more than its {info.file_size} bytes; the file is damaged")
+        try:
+            data = stream.read(_bytes(shape, dtype))
+        except zipfile.zlib.error as error:  # type: ignore[attr-defined]
+            raise BadInput(f"{where} is damaged: {error}") from error
+        if len(data) != _bytes(shape, dtype) or stream.read(1):
+            raise BadInput(f"{where} has a length that does not fit shape {shape}; the file is damaged")
+    return np.frombuffer(data, dtype).reshape(shape, order="F" if fortran else "C")
+
+
+def _bytes(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
+    count = 1
+    for size in shape:  # Python integers: numpy's product would wrap around on a hostile shape
+        count *= int(size)
+    return count * dtype.itemsize
+
+
+def _write_npz(stream: IO[bytes], scores: NDArray[Any], labels: NDArray[Any], kind: str) -> None:
+    np.savez(stream, **{kind: scores, "labels": labels})  # type: ignore[arg-type]
+
+
+# --- columns: .csv and .parquet ---------------------------------------------------------------------
+
+
+def _kind_of_columns(path: Path, columns: list[str]) -> str | None:
+    """The header says what the numbers are when every class column starts with ``logit`` or ``prob``."""
+    if not columns or columns[0] != "label":
+        raise BadInput(f"{str(path)!r}: the first column must be named 'label'; got {columns[:1] or 'no columns'}")
+    if len(columns) < 3:
+        raise BadInput(f"{str(path)!r}: 'label' must be followed by one column per class, two at least; got {columns}")
+    for kind, start in (("logits", "logit"), ("probs", "prob")):
+        if all(name.lower().startswith(start) for name in columns[1:]):
+            return kind
+    return None
+
+
+def _columns(count: int, kind: str) -> list[str]:
+    return ["label", *(f"{kind.removesuffix('s')}_{index}" for index in range(count))]
+
+
+def _whole_labels(path: Path, labels: NDArray[np.float64], first_row: int) -> NDArray[np.int64]:
+    fractions = np.flatnonzero(~np.isfinite(labels) | (labels != np.floor(labels)) | (np.abs(labels) > 2**53))
+    if len(fractions):
+        row = int(fractions[0])
+        raise BadInput(f"{str(path)!r}, row {row + first_row}: a label must be a whole number; got {labels[row]}")
+    return labels.astype(np.int64)
+
+
+def _read_csv(path: Path, split: str | None) -> Table:
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as stream:
+            columns = [name.strip().strip('"') for name in stream.readline(1 << 20).rstrip("\r\n").split(",")]
+            kind = _kind_of_columns(path, columns)
+            try:
+                values = np.loadtxt(stream, delimiter=",", dtype=np.float64, ndmin=2, comments=None, quotechar='"')
+            except ValueError as error:
+                raise BadInput(f"{str(path)!r} is not a table of numbers below its header: {error}") from error
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{str(path)!r} is not a text file: {error}") from error
+    if values.size and values.shape[1] != len(columns):
+        raise BadInput(f"{str(path)!r}: the header names {len(columns)} columns; the rows have {values.shape[1]}")
+    values = values.reshape(-1, len(columns))
+    return values[:, 1:], _whole_labels(path, values[:, 0], first_row=2), kind
+
+
+def _write_csv(stream: IO[bytes], scores: NDArray[Any], labels: NDArray[Any], kind: str) -> None:
+    stream.write((",".join(_columns(scores.shape[1], kind)) + "\n").encode())
+    for label, row in zip(labels.tolist(), scores.astype(np.float64).tolist(), strict=True):
+        stream.write((",".join([str(label), *map(repr, row)]) + "\n").encode())  # repr round-trips a float
+
+
+def _pyarrow() -> Any:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise MissingDependency("reading and writing .parquet needs pyarrow: pip install 'surefoot[parquet]'") from error
+    return pyarrow
+
+
+def _read_parquet(path: Path, split: str | None) -> Table:
+    pyarrow = _pyarrow()
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            columns = file.schema_arrow.names
+            kind = _kind_of_columns(path, columns)
+            size = 8 * file.metadata.num_rows * len(columns)
+            if size > max(_PARQUET_TRUST, _MOST_EXPANSION * path.stat().st_size):
+                raise BadInput(f"{str(path)!r} claims {size} bytes of numbers, more than its size explains; not read")
+            wrong = [field.name for field in file.schema_arrow if not _is_number(pyarrow, field.type)]
+            if wrong:
+                raise BadInput(f"{str(path)!r}: every column must hold numbers; {wrong[0]!r} does not")
+            table = file.read()
+    except pyarrow.ArrowException as error:
+        raise BadInput(f"{str(path)!r} is not an intact .parquet file: {error}") from error
+    for name in columns:
+        if table.column(name).null_count:
+            raise BadInput(f"{str(path)!r}: column {name!r} has missing values; fill or drop those rows")
+    labels = table.column(columns[0]).to_numpy().astype(np.float64)
+    scores = np.stack([table.column(name).to_numpy() for name in columns[1:]], axis=1)
+    return scores, _whole_labels(path, labels, first_row=0), kind
+
+
+def _is_number(pyarrow: Any, type_: Any) -> bool:
+    return bool(pyarrow.types.is_floating(type_) or pyarrow.types.is_integer(type_))
+
+
+def _write_parquet(stream: IO[bytes], scores: NDArray[Any], labels: NDArray[Any], kind: str) -> None:
+    pyarrow = _pyarrow()
+    arrays = [pyarrow.array(labels), *(pyarrow.array(column) for column in np.ascontiguousarray(scores.T))]
+    pyarrow.parquet.write_table(pyarrow.table(arrays, names=_columns(scores.shape[1], kind)), stream)
+
+
+_READERS: dict[str, Callable[[Path, str | None], Table]] = {
+    ".npz": _read_npz,
+    ".csv": _read_csv,
+    ".parquet": _read_parquet,
+}
+_WRITERS: dict[str, Callable[[IO[bytes], NDArray[Any], NDArray[Any], str], None]] = {
+    ".npz": _write_npz,
+    ".csv": _write_csv,
+    ".parquet": _write_parquet,
+}

@@ -1,0 +1,50 @@
+"""Calibration metrics: pure functions from `Predictions` to a float that carries its bins, norm and n."""
+
+from surefoot.metrics.debiased import debiased_ece, sweep_ece
+from surefoot.metrics.ece import adaptive_ece, classwise_ece, ece, mce, rmsce
+from surefoot.metrics.interval import Interval, interval, intervals
+from surefoot.metrics.kce import kce
+from surefoot.metrics.noise import ChanceECE, chance_ece
+from surefoot.metrics.ranking import auroc_misclassification, auroc_ovr, aurc, e_aurc, fpr95
+from surefoot.metrics.reliability import Reliability, reliability
+from surefoot.metrics.scores import BrierDecomposition, accuracy, brier, brier_decomposition, mean_confidence, nll
+from surefoot.metrics.skce import skce
+from surefoot.metrics.smooth import smooth_ece
+from surefoot.metrics.state import CalibrationState
+from surefoot.metrics.summary import metrics_table, summary
+from surefoot.metrics.value import Value
+
+__all__ = [
+    "BrierDecomposition",
+    "CalibrationState",
+    "ChanceECE",
+    "Interval",
+    "Reliability",
+    "Value",
+    "accuracy",
+    "adaptive_ece",
+    "auroc_misclassification",
+    "auroc_ovr",
+    "aurc",
+    "brier",
+    "brier_decomposition",
+    "chance_ece",
+    "classwise_ece",
+    "debiased_ece",
+    "e_aurc",
+    "ece",
+    "fpr95",
+    "interval",
+    "intervals",
+    "kce",
+    "mce",
+    "mean_confidence",
+    "metrics_table",
+    "nll",
+    "reliability",
+    "rmsce",
+    "skce",
+    "smooth_ece",
+    "summary",
+    "sweep_ece",
+]

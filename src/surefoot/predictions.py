@@ -1,0 +1,449 @@
+"""`Predictions`: logits and labels of n examples, validated once; confidence is derived in log space.
+
+Shapes: n examples, k classes; ``logits (n, k)``, ``labels (n,)``. The scores are kept as they were given
+(float16 to float64, memory-mapped too) and never copied whole; every derived number is float64, computed
+from inputs cast first, a block of rows at a time.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from surefoot.errors import BadInput
+from surefoot.files import read_table, write_table
+from surefoot.threads import run_ranges, split_range
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["Predictions"]
+
+Floats = NDArray[np.float64]
+Part = TypeVar("Part")
+
+# A block of rows should stay in a core's second-level cache while several operations pass over it.
+_BLOCK_NUMBERS = 1 << 16
+# Rows are swept in this many contiguous parts however many cores there are, so that sums merged in the
+# order of the parts do not depend on the machine.
+_PARTS = 8
+# Sums of probabilities may be off by the rounding of a file (three decimals or half precision), not more.
+_SUM_TOLERANCE = 1e-3
+
+
+class Predictions:
+    """What a classifier said about n examples, and what was true.
+
+    Args:
+        logits: (n, k) real numbers, k >= 2; a tensor, an array or nested lists. −inf is allowed beside
+            finite values; NaN, +inf and rows of −inf only are not. Kept, not copied: do not modify it.
+        labels: (n,) whole numbers in 0..k−1.
+
+    The predicted class is the largest logit, the lowest index among equals.
+
+    >>> p = Predictions([[2.0, 0.0], [0.0, 1.0]], [0, 0])
+    >>> p.confidence.round(4).tolist(), p.correct.tolist(), p.true_margin.tolist()
+    ([0.8808, 0.7311], [True, False], [2.0, -1.0])
+    """
+
+    def __init__(self, logits: Any, labels: Any) -> None:
+        scores = _matrix("logits", logits)
+        self._set(scores, _labels(labels, scores.shape), "logits")
+        tops = np.concatenate([block.max(axis=1) for block in self._blocks()])
+        if not np.isfinite(tops).all():
+            raise BadInput(_explain_bad_logits(self._scores, tops))
+        if self._looks_softmaxed():
+            raise BadInput(
+                "logits must be unnormalised scores; every row lies in [0, 1] and sums to 1, so these are "
+                "probabilities: use Predictions.from_probs (kind='probs' in load, --probs on the command line). "
+                "If they truly are logits, add 1 to all of them: nothing else changes"
+            )
+
+    @classmethod
+    def from_probs(cls, probs: Any, labels: Any) -> Predictions:
+        """Predictions from probabilities (n, k): each entry in [0, 1], each row summing to 1 within 1e-3.
+
+        A row whose sum is 1 up to float64 rounding is kept to the bit; any other is divided by its sum.
+
+        >>> Predictions.from_probs([[0.9, 0.1]], [0]).confidence.tolist()
+        [0.9]
+        """
+        scores = _matrix("probs", probs)
+        self = cls.__new__(cls)
+        self._set(scores, _labels(labels, scores.shape), "probs")
+        lows = np.concatenate([block.min(axis=1) for block in self._blocks()])
+        sums = np.concatenate([block.sum(axis=1) for block in self._blocks()])
+        slack = max(_SUM_TOLERANCE, _precision(probs))
+        bad = ~((lows >= 0) & (np.abs(sums - 1) <= slack))
+        if bad.any():
+            row = int(np.flatnonzero(bad)[0])
+            what = f"its smallest entry is {lows[row]:.6g}" if not lows[row] >= 0 else f"it sums to {sums[row]:.6g}"
+            raise BadInput(
+                f"probs must be non-negative with rows summing to 1 (within {slack:.0e}); row {row} is not: {what}. "
+                "For logits use Predictions(logits, labels); for rounded numbers divide each row by its sum"
+            )
+        return self
+
+    @classmethod
+    def of(cls, model: torch.nn.Module, inputs: Any, labels: Any, batch_size: int = 1024) -> Predictions:
+        """What ``model`` says about ``inputs`` (n, ...) in eval mode, ``batch_size`` rows at a time.
+
+        The model's mode, gradients and random state are left as they were.
+        """
+        from surefoot.forward import logits_of
+
+        return cls(logits_of(model, inputs, batch_size), labels)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], *, split: str | None = None, kind: str | None = None) -> Predictions:
+        """Read predictions from ``.npz``, ``.csv`` or ``.parquet``.
+
+        Args:
+            path: ``.npz`` with arrays ``logits`` or ``probs``, and ``labels``; or a table with the column
+                ``label``, then one column per class.
+            split: for an ``.npz`` with several sets (``val_logits``, ``val_labels``, ...), which one.
+            kind: ``"logits"`` or ``"probs"`` where the file does not say (class columns of a table that
+                start with neither ``logit`` nor ``prob``); logits if it is left open.
+        """
+        if kind not in (None, "logits", "probs"):
+            raise BadInput(f"kind must be 'logits' or 'probs'; got {kind!r}")
+        scores, labels, said = read_table(Path(path), split)
+        if kind is not None and said is not None and kind != said:
+            raise BadInput(f"{str(path)!r} says that it holds {said}; it cannot be read as {kind}")
+        door = cls.from_probs if (kind or said) == "probs" else cls
+        return door(scores, labels)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write to ``.npz``, ``.csv`` or ``.parquet``; the file appears whole or not at all."""
+        write_table(Path(path), self._block(slice(None)), self.labels, self._kind)
+
+    def take(self, rows: Any) -> Predictions:
+        """The predictions of the given rows (indices or a mask), in that order; repeats are allowed."""
+        index = np.arange(len(self))[rows]
+        if index.ndim != 1 or len(index) == 0:
+            raise BadInput(f"rows must pick one or more rows; got {rows!r}")
+        child = Predictions.__new__(Predictions)
+        child._set(self._scores, self.labels[index], self._kind)
+        child._rows = index if self._rows is None else self._rows[index]
+        child._source, child._source_rows = self, index
+        return child
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __repr__(self) -> str:
+        return f"Predictions(n={len(self)}, classes={self.classes})"
+
+    @property
+    def classes(self) -> int:
+        """Number of classes k."""
+        return int(self._scores.shape[1])
+
+    # --- whole matrices, made on request ------------------------------------------------------------
+
+    @property
+    def logits(self) -> NDArray[Any]:
+        """(n, k) logits as given; log-probabilities where probabilities were given."""
+        return self.log_probs if self._kind == "probs" else self._block(slice(None))
+
+    @property
+    def log_probs(self) -> Floats:
+        """(n, k) log-softmax in float64; a saturated class keeps its tiny distance from 0."""
+        return np.concatenate([self._derive(rows, log=True)[1] for rows in self._slices()])
+
+    @property
+    def probs(self) -> Floats:
+        """(n, k) softmax in float64."""
+        return np.concatenate([self._derive(rows)[1] for rows in self._slices()])
+
+    # --- columns, derived once ----------------------------------------------------------------------
+
+    @property
+    def predicted(self) -> NDArray[np.int64]:
+        """(n,) predicted class."""
+        return self._column("predicted")
+
+    @property
+    def correct(self) -> NDArray[np.bool_]:
+        """(n,) whether the predicted class is the label."""
+        return self._column("correct")
+
+    @property
+    def confidence(self) -> Floats:
+        """(n,) probability of the predicted class."""
+        return self._column("confidence")
+
+    @property
+    def log_confidence(self) -> Floats:
+        """(n,) logarithm of the confidence; it does not saturate where the confidence rounds to 1."""
+        return self._column("log_confidence")
+
+    @property
+    def doubt(self) -> Floats:
+        """(n,) 1 − confidence; tiny but distinct where the confidence rounds to 1."""
+        return self._column("doubt")
+
+    @property
+    def log_true(self) -> Floats:
+        """(n,) log-probability of the label; −inf where the label's logit is −inf."""
+        return self._column("log_true")
+
+    @property
+    def true_margin(self) -> Floats:
+        """(n,) logit of the label minus the largest other logit (paper A, Section 4)."""
+        return self._column("true_margin")
+
+    @property
+    def predicted_margin(self) -> Floats:
+        """(n,) largest logit minus the second largest; never negative."""
+        return self._column("predicted_margin")
+
+    @property
+    def squared_error(self) -> Floats:
+        """(n,) Σ_k (p_k − 1{k = label})², in [0, 2]: one example's Brier score."""
+        return self._column("squared_error")
+
+    def sweep(
+        self,
+        start: Callable[[], Part],
+        visit: Callable[[Part, Floats, NDArray[np.int64]], None],
+    ) -> list[Part]:
+        """Call ``visit(accumulator, probs (b, k), labels (b,))`` for every block of rows, in threads.
+
+        The rows are split into eight contiguous parts, each with an accumulator of its own from ``start()``;
+        they are returned in order, so that a merged sum does not depend on the number of cores. Columns not
+        derived yet are derived on the way: a metric over all classes costs no second pass.
+        """
+        fill = not self._cache and self._source is None
+        columns = _empty_columns(len(self)) if fill else {}
+
+        def run(part: list[slice]) -> Part:
+            accumulator = start()
+            for rows in part:
+                found, probs = self._derive(rows)
+                for name, column in columns.items():
+                    column[rows] = found[name]
+                visit(accumulator, probs, self.labels[rows])
+            return accumulator
+
+        parts = run_ranges(run, self._parts(), len(self) * self.classes >= 4 * _BLOCK_NUMBERS)
+        if fill:
+            self._keep(columns)
+        return parts
+
+    # --- inside -------------------------------------------------------------------------------------
+
+    def _set(self, scores: NDArray[Any], labels: NDArray[np.int64], kind: str) -> None:
+        self._scores, self._kind = scores, kind
+        self.labels = labels
+        self.labels.flags.writeable = False
+        self._rows: NDArray[np.int64] | None = None
+        self._source: Predictions | None = None
+        self._source_rows: NDArray[np.int64] | None = None
+        self._cache: dict[str, NDArray[Any]] = {}
+
+    def _column(self, name: str) -> NDArray[Any]:
+        if name not in self._cache:
+            if self._source is not None:
+                self._keep({name: self._source._column(name)[self._source_rows]})
+            else:
+                self.sweep(lambda: None, lambda _, probs, labels: None)
+        return self._cache[name]
+
+    def _keep(self, columns: dict[str, NDArray[Any]]) -> None:
+        for column in columns.values():
+            column.flags.writeable = False
+        self._cache.update(columns)
+
+    def _block(self, rows: slice) -> NDArray[Any]:
+        return self._scores[rows] if self._rows is None else self._scores[self._rows[rows]]
+
+    def _derive(self, rows: slice, log: bool = False) -> tuple[dict[str, NDArray[Any]], Floats]:
+        derive = _from_logits if self._kind == "logits" else _from_probs
+        # A copy of the block in float64: the derivation works in place.
+        with np.errstate(over="ignore", divide="ignore", under="ignore"):
+            return derive(np.array(self._block(rows), dtype=np.float64), self.labels[rows], log)
+
+    def _parts(self) -> list[list[slice]]:
+        step = max(1, _BLOCK_NUMBERS // self.classes)
+        ranges = split_range(len(self), _PARTS)
+        return [[slice(at, min(at + step, end)) for at in range(begin, end, step)] for begin, end in ranges]
+
+    def _slices(self) -> list[slice]:
+        return [rows for part in self._parts() for rows in part]
+
+    def _blocks(self) -> Iterator[Floats]:
+        return (np.asarray(self._block(rows), dtype=np.float64) for rows in self._slices())
+
+    def _looks_softmaxed(self) -> bool:
+        """True if every row lies in [0, 1] and sums to 1 within rounding, and some row is not one-hot or flat."""
+        slack = 4 * _precision(self._scores) + 1e-12
+        telling = False
+        for block in self._blocks():
+            if block.min() < 0 or np.abs(block.sum(1) - 1).max() > slack:
+                return False
+            spread = block.max(1) - block.min(1)
+            telling = telling or bool(((spread > 0) & (spread < 1)).any())
+        return telling
+
+
+def _empty_columns(n: int) -> dict[str, NDArray[Any]]:
+    floats = ["confidence", "log_confidence", "doubt", "log_true", "true_margin", "predicted_margin", "squared_error"]
+    columns: dict[str, NDArray[Any]] = {name: np.empty(n) for name in floats}
+    columns["predicted"], columns["correct"] = np.empty(n, np.int64), np.empty(n, np.bool_)
+    return columns
+
+
+def _from_logits(z: Floats, labels: NDArray[np.int64], log: bool) -> tuple[dict[str, NDArray[Any]], Floats]:
+    """Columns and probabilities (or their logarithms) of a block of logits (b, k), which is overwritten."""
+    rows = np.arange(len(z))
+    predicted = z.argmax(axis=1)
+    top, true = z[rows, predicted], z[rows, labels]
+    correct = predicted == labels
+    z -= top[:, None]
+    below = true - top  # of the label under the top: 0 if it is the top
+    shifted = z.copy() if log else z
+    shifted[rows, predicted] = -np.inf
+    rival = shifted.max(axis=1)
+    e = np.exp(shifted, out=shifted)
+    # Leaving the top out of the sum keeps what is left of it when the confidence rounds to 1.
+    rest = e.sum(axis=1)
+    squares = np.einsum("ij,ij->i", e, e)
+    total = 1.0 + rest
+    log_total = np.log1p(rest)
+    columns = {
+        "predicted": predicted,
+        "correct": correct,
+        "confidence": 1.0 / total,
+        "log_confidence": -log_total,
+        "doubt": rest / total,
+        "log_true": below - log_total,
+        "true_margin": np.where(correct, -rival, below),
+        "predicted_margin": -rival,
+    }
+    columns["squared_error"] = _squared_error(columns, squares / total**2)
+    if log:
+        z -= log_total[:, None]
+        return columns, z
+    e /= total[:, None]
+    e[rows, predicted] = columns["confidence"]
+    return columns, e
+
+
+def _from_probs(p: Floats, labels: NDArray[np.int64], log: bool) -> tuple[dict[str, NDArray[Any]], Floats]:
+    """Columns and probabilities (or their logarithms) of a block of probabilities (b, k), overwritten."""
+    rows = np.arange(len(p))
+    sums = p.sum(axis=1)
+    # Rounding of float64 alone is not "corrected": a confidence given as 0.2 stays on its bin's edge.
+    inexact = np.abs(sums - 1.0) > p.shape[1] * np.finfo(np.float64).eps
+    p[inexact] /= sums[inexact, None]
+    predicted = p.argmax(axis=1)
+    confidence, log_true = p[rows, predicted], np.log(p[rows, labels])
+    correct = predicted == labels
+    p[rows, predicted] = 0.0
+    rest, second = p.sum(axis=1), p.max(axis=1)
+    squares = np.einsum("ij,ij->i", p, p)
+    p[rows, predicted] = confidence
+    log_confidence = np.log(confidence)
+    margin = log_confidence - np.log(second)
+    columns = {
+        "predicted": predicted,
+        "correct": correct,
+        "confidence": confidence,
+        "log_confidence": log_confidence,
+        # Equal confidences stay equal; only where they saturate do the other entries decide.
+        "doubt": np.where(confidence < 1.0, 1.0 - confidence, rest),
+        "log_true": log_true,
+        "true_margin": np.where(correct, margin, log_true - log_confidence),
+        "predicted_margin": margin,
+    }
+    columns["squared_error"] = _squared_error(columns, squares)
+    return columns, np.log(p, out=p) if log else p
+
+
+def _squared_error(columns: dict[str, NDArray[Any]], others: Floats) -> Floats:
+    """Σ_k (p_k − 1{k = label})² from ``others`` = Σ p_k² over the classes that were not predicted."""
+    true = np.exp(columns["log_true"])
+    right = others + columns["doubt"] ** 2
+    wrong = np.maximum(others - true**2, 0.0) + columns["confidence"] ** 2 + (1.0 - true) ** 2
+    return np.where(columns["correct"], right, wrong)
+
+
+# --- the door ---------------------------------------------------------------------------------------
+
+
+def _array(name: str, value: Any) -> NDArray[Any]:
+    """``value`` as an array; tensors are detached, and bfloat16, which numpy lacks, becomes float32 exactly."""
+    if hasattr(value, "detach"):
+        value = value.detach().cpu()
+        if str(value.dtype) == "torch.bfloat16":
+            value = value.float()
+        value = value.numpy()
+    try:
+        array = np.asarray(value)
+    except (ValueError, TypeError) as error:
+        raise BadInput(f"{name} must be a rectangular array of numbers; {error}") from error
+    return array
+
+
+def _precision(scores: Any) -> float:
+    """Unit of rounding of the numbers as given; bfloat16 has seven bits."""
+    if str(getattr(scores, "dtype", "")) == "torch.bfloat16":
+        return 2.0**-7
+    dtype = _array("scores", scores).dtype
+    return float(np.finfo(dtype).eps) if dtype.kind == "f" else 0.0
+
+
+def _matrix(name: str, value: Any) -> NDArray[Any]:
+    array = _array(name, value)
+    if array.dtype.kind not in "fiu":
+        raise BadInput(f"{name} must hold real numbers; got dtype {array.dtype}; convert with .astype(float)")
+    if array.ndim != 2:
+        hint = "; were logits and labels swapped?" if array.ndim == 1 and array.dtype.kind in "iu" else ""
+        raise BadInput(f"{name} must have shape (n, k), one row per example; got shape {array.shape}{hint}")
+    n, k = array.shape
+    if n == 0:
+        raise BadInput(f"{name} must have at least one row; got shape {array.shape}")
+    if k < 2:
+        raise BadInput(
+            f"{name} must have a column per class, two at least; got shape {array.shape}. For a binary score s "
+            "stack two columns: logits (0, s), or probabilities (1 - s, s)"
+        )
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def _labels(value: Any, shape: tuple[int, ...]) -> NDArray[np.int64]:
+    array = _array("labels", value)
+    n, k = shape
+    if array.shape != (n,):
+        hints = {(n, 1): "; use labels.ravel()", (n, k): "; for one-hot labels use labels.argmax(1)"}
+        raise BadInput(f"labels must have shape ({n},), one per row; got shape {array.shape}{hints.get(array.shape, '')}")
+    if array.dtype.kind not in "iu":
+        raise BadInput(f"labels must be whole numbers; got dtype {array.dtype}; convert with .astype(int)")
+    bad = np.flatnonzero((array < 0) | (array >= k))
+    if len(bad):
+        row = int(bad[0])
+        raise BadInput(
+            f"labels must lie in 0..{k - 1} for {k} classes; row {row} has {int(array[row])} "
+            f"({len(bad)} such rows). Drop rows without a label; none is ignored silently"
+        )
+    return array.astype(np.int64)
+
+
+def _explain_bad_logits(scores: NDArray[Any], tops: Floats) -> str:
+    row = int(np.flatnonzero(~np.isfinite(tops))[0])
+    top = tops[row]
+    what = "NaN" if np.isnan(top) else "+inf" if top > 0 else "nothing but -inf"
+    count = int((~np.isfinite(tops)).sum())
+    hint = "a diverged model, or an overflow in half precision?"
+    return (
+        f"logits must be finite (or -inf beside finite values); row {row} has {what} "
+        f"({count} of {len(tops)} rows are so): {hint} Drop or repair those rows"
+    )

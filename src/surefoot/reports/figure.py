@@ -1,0 +1,133 @@
+"""The reliability diagram as a picture: matplotlib for paper formats, plotly for one self-contained page.
+
+Both draw a `Reliability`; every number in the picture is in its table.
+"""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from surefoot.errors import BadInput
+from surefoot.files import replace_file
+from surefoot.metrics.reliability import Reliability
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["FORMATS", "draw", "page", "save_figure"]
+
+FORMATS = (".svg", ".png", ".pdf", ".html")
+
+# Okabe and Ito's palette: told apart by colour-blind readers too.
+_BLUE, _ORANGE, _GREY = "#0072B2", "#D55E00", "#999999"
+
+
+def save_figure(diagram: Reliability, path: Path, title: str) -> None:
+    """Write the picture in the format of the suffix; the file appears whole or not at all."""
+    suffix = path.suffix.lower()
+    if suffix not in FORMATS:
+        raise BadInput(f"a figure is written to {', '.join(FORMATS)}; got {path.name!r}")
+    if suffix == ".html":
+        data = page(diagram, title).encode()
+    else:
+        buffer = io.BytesIO()
+        draw(diagram, title).savefig(buffer, format=suffix[1:], dpi=160)
+        data = buffer.getvalue()
+    with replace_file(path) as stream:
+        stream.write(data)
+
+
+def caption(diagram: Reliability) -> str:
+    """ECE with what it depends on, and the two means."""
+    table = diagram.table
+    kind = "equal width" if diagram.binning == "width" else "equal mass"
+    return (
+        f"ECE {diagram.ece:.4f} ({len(table.count)} bins of {kind}, n = {table.n:,}); "
+        f"mean confidence {diagram.mean_confidence:.4f}, accuracy {diagram.accuracy:.4f}"
+    )
+
+
+def draw(diagram: Reliability, title: str) -> Figure:
+    """A matplotlib figure: accuracy per bin over the diagonal, and how many rows each bin holds."""
+    from matplotlib.figure import Figure  # imported here: it costs half a second
+
+    table = diagram.table
+    some = table.count > 0
+    left, width = table.lower[some], (table.upper - table.lower)[some]
+    width = np.maximum(width, 2e-3)  # a bin of equal confidences still shows
+    accuracy, confidence = table.accuracy[some], table.confidence[some]
+    low, high = diagram.interval[:, some]
+    band_low, band_high = diagram.band[:, some]
+
+    figure = Figure(figsize=(5.2, 6.2), layout="constrained")
+    top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=[3.4, 1])
+    top.plot([0, 1], [0, 1], "--", color=_GREY, linewidth=1, label="calibrated")
+    top.bar(left, accuracy, width, align="edge", color=_BLUE, alpha=0.75, label="accuracy", linewidth=0)
+    top.bar(left, confidence - accuracy, width, accuracy, align="edge", color=_ORANGE, alpha=0.35, label="gap")
+    centre = left + width / 2
+    errors = np.maximum([accuracy - low, high - accuracy], 0)
+    top.errorbar(centre, accuracy, errors, fmt="none", ecolor="black", elinewidth=0.9, capsize=2)
+    top.vlines(confidence, band_low, band_high, color=_GREY, linewidth=5, alpha=0.45, label="calibrated, 95 % band")
+    top.plot(confidence, confidence, ".", color=_GREY, markersize=4)
+    top.set(ylabel="accuracy", ylim=(0, 1.02), xlim=(0, 1), title=title)
+    top.legend(loc="upper left", frameon=False, fontsize=8)
+    bottom.bar(left, table.count[some], width, align="edge", color=_BLUE, alpha=0.75)
+    bottom.axvline(diagram.mean_confidence, color=_ORANGE, linewidth=1.3, label="mean confidence")
+    bottom.axvline(diagram.accuracy, color="black", linestyle=":", linewidth=1.3, label="accuracy")
+    bottom.set(xlabel="confidence", ylabel="rows", yscale="log")
+    bottom.legend(loc="upper left", frameon=False, fontsize=8)
+    for axes in (top, bottom):
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.supxlabel(caption(diagram).replace("; ", "\n"), fontsize=8)
+    return figure
+
+
+def page(diagram: Reliability, title: str) -> str:
+    """One HTML file with plotly's script inside: no network, opens from disk."""
+    import plotly.graph_objects as go
+    from plotly.subplots import make_subplots
+
+    table = diagram.table
+    some = table.count > 0
+    centre, width = ((table.lower + table.upper) / 2)[some], np.maximum((table.upper - table.lower)[some], 2e-3)
+    accuracy, confidence, count = table.accuracy[some], table.confidence[some], table.count[some]
+    low, high = diagram.interval[:, some]
+    band_low, band_high = diagram.band[:, some]
+    hover = "n = %{customdata[0]:,}<br>accuracy %{y:.4f}<br>mean confidence %{customdata[1]:.4f}<extra></extra>"
+    figure = make_subplots(2, 1, shared_xaxes=True, row_heights=[0.75, 0.25], vertical_spacing=0.04)
+    bars: dict[str, Any] = {"x": centre, "width": width}
+    errors = {
+        "type": "data",
+        "symmetric": False,
+        "array": np.maximum(high - accuracy, 0),
+        "arrayminus": np.maximum(accuracy - low, 0),
+        "thickness": 1,
+        "color": _GREY,
+    }
+    figure.add_bar(
+        **bars, y=accuracy, name="accuracy", marker_color=_BLUE, customdata=np.stack([count, confidence], 1),
+        hovertemplate=hover, error_y=errors, row=1, col=1,
+    )  # fmt: skip
+    band_x = np.stack([confidence, confidence, np.full_like(confidence, np.nan)], 1).ravel()
+    band_y = np.stack([band_low, band_high, np.full_like(confidence, np.nan)], 1).ravel()
+    line = {"color": _ORANGE, "width": 5}
+    figure.add_scatter(x=band_x, y=band_y, mode="lines", line=line, name="calibrated, 95 % band", row=1, col=1)
+    diagonal = {"color": _GREY, "dash": "dash", "width": 1}
+    figure.add_scatter(x=[0, 1], y=[0, 1], mode="lines", line=diagonal, name="calibrated", row=1, col=1)
+    figure.add_bar(**bars, y=count, name="rows", marker_color=_BLUE, showlegend=False, row=2, col=1)
+    figure.update_yaxes(title_text="accuracy", range=[0, 1.02], row=1, col=1)
+    figure.update_yaxes(title_text="rows", type="log", row=2, col=1)
+    figure.update_xaxes(title_text="confidence", range=[0, 1], row=2, col=1)
+    heading = go.layout.Title(text=f"{_escape(title)}<br><sub>{caption(diagram)}</sub>")
+    figure.update_layout(template="plotly_white", title=heading, bargap=0, margin={"t": 90})
+    text: str = figure.to_html(include_plotlyjs=True, full_html=True)
+    return text.replace("<head>", f"<head><title>{_escape(title)}</title>", 1)
+
+
+def _escape(text: str) -> str:
+    """Text that stays text: a file name may come from a stranger."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

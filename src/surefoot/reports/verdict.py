@@ -1,0 +1,83 @@
+"""Two plain sentences on a set of predictions: which way it errs, and whether that is more than noise."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import ndtri
+
+from surefoot.metrics.noise import ChanceECE, chance_ece
+from surefoot.predictions import Predictions
+
+__all__ = ["Verdict", "verdict"]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """``gap`` = mean confidence − accuracy with an interval; ``chance`` = what calibration would show.
+
+    ``direction`` is ``"over"``, ``"under"`` or ``"neither"`` (the interval of the gap holds 0).
+    """
+
+    confidence: float
+    accuracy: float
+    gap: float
+    gap_low: float
+    gap_high: float
+    chance: ChanceECE
+    n: int
+    level: float
+
+    @property
+    def direction(self) -> str:
+        """Which way the model errs on average."""
+        return "over" if self.gap_low > 0 else "under" if self.gap_high < 0 else "neither"
+
+    @property
+    def beyond_chance(self) -> bool:
+        """Whether the ECE is larger than a calibrated model's in all but 5 % of cases."""
+        return self.chance.p_value < 0.05
+
+    @property
+    def sentences(self) -> tuple[str, str, str]:
+        """The direction and its size, its standing against noise, and what to do."""
+        return self._direction(), self._chance(), self._advice()
+
+    def _direction(self) -> str:
+        claims = f"it claims {self.confidence:.1%} on average and is right {self.accuracy:.1%} of the time"
+        span = f"{self.level:.0%} interval {100 * self.gap_low:+.1f} to {100 * self.gap_high:+.1f}"
+        points = f"{100 * abs(self.gap):.1f} points"
+        if self.direction == "neither":
+            return f"Neither over- nor under-confident on average: {claims}, {points} apart ({span})."
+        too = "too sure" if self.direction == "over" else "too modest"
+        return f"{self.direction.capitalize()}-confident: {claims}, {points} {too} ({span})."
+
+    def _chance(self) -> str:
+        chance = self.chance
+        least = 1 / (1 + chance.resamples)
+        value = f"p < {2 * least:.3f}" if chance.p_value <= least else f"p = {chance.p_value:.3f}"
+        would = f"a calibrated model would show {chance.mean:.4f} at n = {self.n:,}, seldom above {chance.upper:.4f}"
+        if self.beyond_chance:
+            return f"Its ECE of {chance.observed:.4f} is more than noise: {would} ({value})."
+        return f"Its ECE of {chance.observed:.4f} cannot be told from noise: {would} ({value})."
+
+    def _advice(self) -> str:
+        if not self.beyond_chance:
+            return "Leave it as it is, or measure again on more examples."
+        if self.direction == "over":
+            return "Fit a temperature above 1 on held-out predictions; it lowers every confidence, and no answer changes."
+        if self.direction == "under":
+            return "Fit a temperature below 1 on held-out predictions; it raises every confidence, and no answer changes."
+        return "Some bins claim too much and others too little: fit a calibrator with more than one parameter."
+
+
+def verdict(p: Predictions, bins: int = 15, level: float = 0.95, seed: int = 0) -> Verdict:
+    """Judge ``p``: the gap with its normal interval, and `chance_ece` with the given bins."""
+    residual = p.confidence - p.correct
+    gap = float(residual.mean())
+    half = float(ndtri((1 + level) / 2)) * float(residual.std()) / math.sqrt(len(p))
+    right = np.count_nonzero(p.correct) / len(p)
+    chance = chance_ece(p, bins, seed=seed)
+    return Verdict(right + gap, right, gap, gap - half, gap + half, chance, len(p), level)
