@@ -9,7 +9,9 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
+import warnings
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -39,11 +41,13 @@ def read_table(path: Path, split: str | None = None) -> Table:
     if reader is None:
         raise BadInput(f"predictions are read from {', '.join(_READERS)}; got {path.name!r}")
     if split is not None and path.suffix.lower() != ".npz":
-        raise BadInput(f"split={split!r} picks arrays inside an .npz file; {path.name!r} has one set of predictions only")
+        raise BadInput(
+            f"split={split!r} picks arrays inside an .npz file; {path.name!r} has one set of predictions only"
+        )
     try:
         return reader(path, split)
     except OSError as error:
-        raise BadInput(f"cannot read {str(path)!r}: {error.strerror or error}") from error
+        raise BadInput(f"cannot read {str(path)!r}: {_line(error)}") from error
 
 
 def write_table(path: Path, scores: NDArray[Any], labels: NDArray[Any], kind: str) -> None:
@@ -73,8 +77,13 @@ def replace_file(path: Path) -> Iterator[IO[bytes]]:
             with contextlib.suppress(OSError):
                 os.unlink(name)
         if isinstance(error, OSError) and not isinstance(error, StorageFault):
-            raise StorageFault(f"cannot write {str(path)!r}: {error.strerror or error}") from error
+            raise StorageFault(f"cannot write {str(path)!r}: {_line(error)}") from error
         raise
+
+
+def _line(error: BaseException) -> str:
+    """What the error says, on one line."""
+    return " ".join(str(getattr(error, "strerror", None) or error).split())
 
 
 def _umask() -> int:
@@ -97,7 +106,7 @@ def _read_npz(path: Path, split: str | None) -> Table:
             scores = _read_member(path, archive, members[prefix + kinds[0]])
             labels = _read_member(path, archive, members[prefix + "labels"])
     except (zipfile.BadZipFile, zipfile.LargeZipFile, EOFError, NotImplementedError, RuntimeError) as error:
-        raise BadInput(f"{str(path)!r} is not an intact .npz file: {error}") from error
+        raise BadInput(f"{str(path)!r} is not an intact .npz file: {_line(error)}") from error
     return scores, labels, kinds[0]
 
 
@@ -119,22 +128,25 @@ def _read_member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) ->
         raise BadInput(f"{where} claims {info.file_size} bytes, more than its file can hold; the file is damaged")
     with archive.open(info) as stream:
         try:
-            version = np.lib.format.read_magic(stream)
-            header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-            shape, fortran, dtype = header[version](stream)
-        except (ValueError, KeyError, SyntaxError, TypeError) as error:
-            raise BadInput(f"{where} is not a NumPy array: {error}") from error
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")  # numpy tries to mend odd headers; we do not want them mended
+                shape, fortran, dtype = _HEADERS[np.lib.format.read_magic(stream)](stream)
+        except Exception as error:  # its parser raises a dozen types on damaged bytes
+            raise BadInput(f"{where} is not a NumPy array: {_line(error)}") from error
         if dtype.hasobject or dtype.kind not in "fiub":
             raise BadInput(f"{where} must hold plain numbers; got dtype {dtype}")
         if any(size < 0 for size in shape) or _bytes(shape, dtype) > info.file_size:
             raise BadInput(f"{where} claims shape {shape}, more than its {info.file_size} bytes; the file is damaged")
         try:
             data = stream.read(_bytes(shape, dtype))
-        except zipfile.zlib.error as error:  # type: ignore[attr-defined]
+        except zlib.error as error:
             raise BadInput(f"{where} is damaged: {error}") from error
         if len(data) != _bytes(shape, dtype) or stream.read(1):
             raise BadInput(f"{where} has a length that does not fit shape {shape}; the file is damaged")
     return np.frombuffer(data, dtype).reshape(shape, order="F" if fortran else "C")
+
+
+_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
 def _bytes(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
@@ -181,9 +193,11 @@ def _read_csv(path: Path, split: str | None) -> Table:
             columns = [name.strip().strip('"') for name in stream.readline(1 << 20).rstrip("\r\n").split(",")]
             kind = _kind_of_columns(path, columns)
             try:
-                values = np.loadtxt(stream, delimiter=",", dtype=np.float64, ndmin=2, comments=None, quotechar='"')
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # a table without rows is said by the caller
+                    values = np.loadtxt(stream, delimiter=",", dtype=np.float64, ndmin=2, comments=None, quotechar='"')
             except ValueError as error:
-                raise BadInput(f"{str(path)!r} is not a table of numbers below its header: {error}") from error
+                raise BadInput(f"{str(path)!r} is not a table of numbers below its header: {_line(error)}") from error
     except UnicodeDecodeError as error:
         raise BadInput(f"{str(path)!r} is not a text file: {error}") from error
     if values.size and values.shape[1] != len(columns):
@@ -203,7 +217,9 @@ def _pyarrow() -> Any:
         import pyarrow
         import pyarrow.parquet
     except ImportError as error:
-        raise MissingDependency("reading and writing .parquet needs pyarrow: pip install 'surefoot[parquet]'") from error
+        raise MissingDependency(
+            "reading and writing .parquet needs pyarrow: pip install 'surefoot[parquet]'"
+        ) from error
     return pyarrow
 
 
@@ -220,8 +236,10 @@ def _read_parquet(path: Path, split: str | None) -> Table:
             if wrong:
                 raise BadInput(f"{str(path)!r}: every column must hold numbers; {wrong[0]!r} does not")
             table = file.read()
-    except pyarrow.ArrowException as error:
-        raise BadInput(f"{str(path)!r} is not an intact .parquet file: {error}") from error
+    except BadInput:
+        raise
+    except Exception as error:  # pyarrow raises a dozen types on damaged bytes
+        raise BadInput(f"{str(path)!r} is not an intact .parquet file: {_line(error)}") from error
     for name in columns:
         if table.column(name).null_count:
             raise BadInput(f"{str(path)!r}: column {name!r} has missing values; fill or drop those rows")

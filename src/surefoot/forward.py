@@ -35,5 +35,5 @@ def logits_of(model: torch.nn.Module, inputs: Any, batch_size: int = 1024) -> to
     first = next(model.parameters(), None)
     device = data.device if first is None else first.device
     with evaluating(model), torch.no_grad(), torch.random.fork_rng(devices=[]):
-        parts = [model(batch.to(device)).cpu() for batch in data.split(batch_size)]
+        parts = [model(batch.to(device)).cpu() for batch in torch.split(data, batch_size)]
     return torch.cat(parts)

@@ -211,9 +211,9 @@ class Predictions:
     def sweep(
         self,
         start: Callable[[], Part],
-        visit: Callable[[Part, Floats, NDArray[np.int64]], None],
+        visit: Callable[[Part, slice, Floats], None],
     ) -> list[Part]:
-        """Call ``visit(accumulator, probs (b, k), labels (b,))`` for every block of rows, in threads.
+        """Call ``visit(accumulator, rows, probs (b, k))`` for every block of rows, in threads.
 
         The rows are split into eight contiguous parts, each with an accumulator of its own from ``start()``;
         they are returned in order, so that a merged sum does not depend on the number of cores. Columns not
@@ -228,7 +228,7 @@ class Predictions:
                 found, probs = self._derive(rows)
                 for name, column in columns.items():
                     column[rows] = found[name]
-                visit(accumulator, probs, self.labels[rows])
+                visit(accumulator, rows, probs)
             return accumulator
 
         parts = run_ranges(run, self._parts(), len(self) * self.classes >= 4 * _BLOCK_NUMBERS)
@@ -252,7 +252,7 @@ class Predictions:
             if self._source is not None:
                 self._keep({name: self._source._column(name)[self._source_rows]})
             else:
-                self.sweep(lambda: None, lambda _, probs, labels: None)
+                self.sweep(lambda: None, lambda _, rows, probs: None)
         return self._cache[name]
 
     def _keep(self, columns: dict[str, NDArray[Any]]) -> None:
@@ -371,7 +371,8 @@ def _squared_error(columns: dict[str, NDArray[Any]], others: Floats) -> Floats:
     true = np.exp(columns["log_true"])
     right = others + columns["doubt"] ** 2
     wrong = np.maximum(others - true**2, 0.0) + columns["confidence"] ** 2 + (1.0 - true) ** 2
-    return np.where(columns["correct"], right, wrong)
+    error: Floats = np.where(columns["correct"], right, wrong)
+    return error
 
 
 # --- the door ---------------------------------------------------------------------------------------
@@ -424,7 +425,9 @@ def _labels(value: Any, shape: tuple[int, ...]) -> NDArray[np.int64]:
     n, k = shape
     if array.shape != (n,):
         hints = {(n, 1): "; use labels.ravel()", (n, k): "; for one-hot labels use labels.argmax(1)"}
-        raise BadInput(f"labels must have shape ({n},), one per row; got shape {array.shape}{hints.get(array.shape, '')}")
+        raise BadInput(
+            f"labels must have shape ({n},), one per row; got shape {array.shape}{hints.get(array.shape, '')}"
+        )
     if array.dtype.kind not in "iu":
         raise BadInput(f"labels must be whole numbers; got dtype {array.dtype}; convert with .astype(int)")
     bad = np.flatnonzero((array < 0) | (array >= k))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +22,7 @@ def cores() -> int:
 def split_range(n: int, parts: int) -> list[tuple[int, int]]:
     """``parts`` contiguous (begin, end) ranges that cover 0..n, of sizes that differ by one at most."""
     bounds = [n * part // parts for part in range(parts + 1)]
-    return list(zip(bounds[:-1], bounds[1:], strict=True))
+    return list(itertools.pairwise(bounds))
 
 
 def run_ranges(function: Callable[[Item], Result], items: list[Item], worthwhile: bool) -> list[Result]:

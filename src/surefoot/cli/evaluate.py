@@ -62,7 +62,9 @@ def show(
     values = summary(p, bins)
     if every:
         values.update((metric, table[metric](p)) for metric in COSTLY)
-    ranges = intervals({metric: table[metric] for metric in values}, p, seed=seed, known=values)
+    # The costly ones are left without: hundreds of resamples would take hours where one value takes a minute.
+    cheap = {metric: table[metric] for metric in values if metric not in COSTLY}
+    ranges = intervals(cheap, p, seed=seed, known=values)
     diagram = reliability(p, bins)
     judged = verdict(p, bins, seed=seed)
     if figure is not None:
@@ -83,11 +85,11 @@ def _json(p: Predictions, name: str, values: Any, ranges: Any, diagram: Any, jud
 
     from surefoot.reports.encode import plain_json
 
-    metrics = {
-        metric: {"value": float(value), "low": ranges[metric].low, "high": ranges[metric].high}
-        | {"interval": ranges[metric].method, **value.facts}
-        for metric, value in values.items()
-    }
+    metrics = {}
+    for metric, value in values.items():
+        low, high = ranges.get(metric, (None, None))
+        method = ranges[metric].method if metric in ranges else None
+        metrics[metric] = {"value": float(value), "low": low, "high": high, "interval": method, **value.facts}
     found = {
         "file": name,
         "n": len(p),
@@ -115,7 +117,7 @@ def _print(p: Predictions, name: str, values: Any, ranges: Any, diagram: Any, ju
     for heading in ("metric", "value", f"{diagram.level:.0%} interval", "measured with"):
         table.add_column(heading, justify="right" if heading == "value" else "left")
     for metric, value in values.items():
-        span = f"{number(ranges[metric].low)} – {number(ranges[metric].high)}"
+        span = " – ".join(number(end) for end in ranges.get(metric, ()))
         note = "nothing to rank: chance" if value.facts.get("pairs") == 0 else _facts(value.facts)
         table.add_row(metric, number(value), span, Text(note, style="dim"))
     console.print(table)
@@ -127,9 +129,13 @@ def _print(p: Predictions, name: str, values: Any, ranges: Any, diagram: Any, ju
 
 def _facts(facts: dict[str, Any]) -> str:
     """What a value depends on, short enough for a table; n stands in the heading."""
-    shown = {"bins", "norm", "binning", "bandwidth", "unit", "estimator", "impossible"}
     parts = []
-    for name, fact in facts.items():
-        if name in shown and not (name == "impossible" and not fact):
-            parts.append(f"{name} {fact:.3g}" if isinstance(fact, float) else f"{name} {fact}")
-    return ", ".join(parts)
+    if "bins" in facts:
+        parts.append(f"{facts['bins']} bins, {facts['binning']}")
+    if "norm" in facts:
+        parts.append(f"{facts['norm']}-norm")
+    if "bandwidth" in facts:
+        parts.append(f"{facts['kernel']} kernel, width {facts['bandwidth']:.3g}")
+    if facts.get("impossible"):
+        parts.append(f"{facts['impossible']} labels of probability 0")
+    return "; ".join([*parts, *(str(facts[name]) for name in ("unit", "estimator") if name in facts)])

@@ -5,7 +5,7 @@ from surefoot.metrics.ece import adaptive_ece, classwise_ece, ece, mce, rmsce
 from surefoot.metrics.interval import Interval, interval, intervals
 from surefoot.metrics.kce import kce
 from surefoot.metrics.noise import ChanceECE, chance_ece
-from surefoot.metrics.ranking import auroc_misclassification, auroc_ovr, aurc, e_aurc, fpr95
+from surefoot.metrics.ranking import aurc, auroc_misclassification, auroc_ovr, e_aurc, fpr95
 from surefoot.metrics.reliability import Reliability, reliability
 from surefoot.metrics.scores import BrierDecomposition, accuracy, brier, brier_decomposition, mean_confidence, nll
 from surefoot.metrics.skce import skce
@@ -23,9 +23,9 @@ __all__ = [
     "Value",
     "accuracy",
     "adaptive_ece",
+    "aurc",
     "auroc_misclassification",
     "auroc_ovr",
-    "aurc",
     "brier",
     "brier_decomposition",
     "chance_ece",

@@ -21,7 +21,17 @@ from numpy.typing import NDArray
 
 from surefoot.errors import BadInput
 
-__all__ = ["BinTable", "SortedRows", "bin_edges", "bin_of", "check_bins", "mass_table", "ordered", "tally_width", "width_table"]
+__all__ = [
+    "BinTable",
+    "SortedRows",
+    "bin_edges",
+    "bin_of",
+    "check_bins",
+    "mass_table",
+    "ordered",
+    "tally_width",
+    "width_table",
+]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -127,7 +137,8 @@ def _tally(confidence: Floats, correct: Bools, cell_into: Callable[[Floats, Ints
     cell_buffer, hit_buffer = np.empty(size, np.int64), np.empty(size, np.int64)
     for at in range(0, len(confidence), _BLOCK):
         c = confidence[at : at + _BLOCK]
-        high, low, cell, hit = (buffer[: len(c)] for buffer in (high_buffer, low_buffer, cell_buffer, hit_buffer))
+        high, low = high_buffer[: len(c)], low_buffer[: len(c)]
+        cell, hit = cell_buffer[: len(c)], hit_buffer[: len(c)]
         cell_into(c, cell, low)
         _split_into(c, high, low)
         sums[2] += (np.bincount(cell, high, cells) * _HIGH).astype(np.int64)

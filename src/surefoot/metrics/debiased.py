@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from surefoot.errors import BadInput
@@ -28,7 +29,15 @@ def debiased_ece(p: Predictions, bins: int = 15, norm: int = 2) -> Value:
         raise BadInput(f"norm must be 1 or 2; got {norm!r}")
     table = mass_table(p.confidence, p.correct, check_bins(bins))
     value = _debiased_square(table) if norm == 2 else _debiased_absolute(table)
-    return Value(value, n=len(p), bins=len(table.count), norm=norm, binning="equal mass", debiased=True)
+    return Value(
+        value,
+        n=len(p),
+        bins=len(table.count),
+        norm=norm,
+        binning="equal mass",
+        bias="removed",
+        plugin=table.error(norm),
+    )
 
 
 def _debiased_square(table: BinTable) -> float:
@@ -63,14 +72,16 @@ def sweep_ece(p: Predictions, norm: int = 2) -> Value:
     bins = n if _always_rises(rows) else 1
     while bins < n and _rises(rows, _cuts(n, bins + 1)):
         bins += 1
-    return Value(rows.table(_cuts(n, bins)).error(norm), n=n, bins=bins, norm=norm, binning="equal mass, swept")
+    return Value(
+        rows.table(_cuts(n, bins)).error(norm), n=n, bins=bins, norm=norm, binning="equal mass, swept", bias="upward"
+    )
 
 
-def _cuts(n: int, bins: int) -> np.ndarray:  # type: ignore[type-arg]
+def _cuts(n: int, bins: int) -> NDArray[np.int64]:
     return np.arange(bins + 1) * n // bins
 
 
-def _rises(rows: SortedRows, cuts: np.ndarray) -> bool:  # type: ignore[type-arg]
+def _rises(rows: SortedRows, cuts: NDArray[np.int64]) -> bool:
     accuracy = np.diff(rows.below(cuts)[0]) / np.diff(cuts)
     # Sums inside a group of equal confidences are interpolated: their rounding is not a fall.
     return bool((np.diff(accuracy) >= -1e-12).all())

@@ -5,6 +5,8 @@ In all of them Z_i = 1{ŷ_i = y_i} − c_i, and a bin's gap is |Σ_{i in bin} Z_
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,6 +17,7 @@ from surefoot.predictions import Predictions
 __all__ = ["adaptive_ece", "classwise_ece", "ece", "mce", "rmsce"]
 
 Floats = NDArray[np.float64]
+Entries = tuple[NDArray[np.int64], NDArray[np.int64], Floats]
 
 
 def ece(p: Predictions, bins: int = 15) -> Value:
@@ -30,17 +33,19 @@ def ece(p: Predictions, bins: int = 15) -> Value:
     >>> round(ece(p), 12)
     0.3
     """
-    return Value(_width(p, bins).error(1), n=len(p), bins=int(bins), norm=1, binning="equal width")
+    return Value(_width(p, bins).error(1), n=len(p), bins=int(bins), norm=1, binning="equal width", bias="upward")
 
 
 def mce(p: Predictions, bins: int = 15) -> Value:
     """Maximum calibration error: the largest gap of any bin of equal width that is not empty."""
-    return Value(float(_width(p, bins).gap.max()), n=len(p), bins=int(bins), norm="max", binning="equal width")
+    return Value(
+        float(_width(p, bins).gap.max()), n=len(p), bins=int(bins), norm="max", binning="equal width", bias="upward"
+    )
 
 
 def rmsce(p: Predictions, bins: int = 15) -> Value:
     """Root mean square calibration error, √Σ_b (n_b/n) gap_b², with bins of equal width."""
-    return Value(_width(p, bins).error(2), n=len(p), bins=int(bins), norm=2, binning="equal width")
+    return Value(_width(p, bins).error(2), n=len(p), bins=int(bins), norm=2, binning="equal width", bias="upward")
 
 
 def adaptive_ece(p: Predictions, bins: int = 15) -> Value:
@@ -49,7 +54,7 @@ def adaptive_ece(p: Predictions, bins: int = 15) -> Value:
     With fewer rows than bins, one bin per row. Rows of equal confidence share their mean correctness.
     """
     table = mass_table(p.confidence, p.correct, check_bins(bins))
-    return Value(table.error(1), n=len(p), bins=len(table.count), norm=1, binning="equal mass")
+    return Value(table.error(1), n=len(p), bins=len(table.count), norm=1, binning="equal mass", bias="upward")
 
 
 def classwise_ece(p: Predictions, bins: int = 15) -> Value:
@@ -57,39 +62,45 @@ def classwise_ece(p: Predictions, bins: int = 15) -> Value:
 
     Each class is a binary problem over all n rows: Σ_b |Σ_{i in b} (1{y_i = k} − p_ik)| / n.
     """
-    residual = class_sums(p, check_bins(bins))[1]
-    return Value(float(np.abs(residual).sum() / (len(p) * p.classes)), n=len(p), bins=int(bins), norm=1, classes=p.classes)
+    value = float(classwise_resampled(p, np.ones((1, len(p))), bins)[0])
+    facts = {"norm": 1, "binning": "equal width", "bias": "upward", "classes": p.classes}
+    return Value(value, n=len(p), bins=int(bins), **facts)
 
 
-def class_sums(p: Predictions, bins: int) -> tuple[Floats, Floats]:
-    """Count and Σ (1{y = k} − p_k) of each class and bin of equal width, both (k, bins).
+def classwise_resampled(p: Predictions, times: NDArray[Any], bins: int = 15) -> Floats:
+    """(b,) `classwise_ece` when row i counts ``times[j, i]`` times, for each of the b lines of ``times`` (b, n).
 
-    A row of probabilities has fewer than ``bins`` entries above 1/bins, so all but those few are in the first
-    bin, and its sums are column sums with those entries left out.
+    A row of probabilities has fewer than ``bins`` entries above 1/bins; all others are in the first bin, so one
+    matrix product per block sums them for every line at once, and the few are gathered and summed at the end.
     """
-    k = p.classes
-    first_edge = 1.0 / bins
+    bins = check_bins(bins)
+    k, lines = p.classes, len(times)
+    first_edge = 1.0 / bins if bins > 1 else np.inf  # a single bin holds 1 itself
 
-    def visit(sums: Floats, probs: Floats, labels: NDArray[np.int64]) -> None:
-        count, residual = sums.reshape(2, k, bins)
-        rows, columns = np.nonzero(probs > first_edge)
-        values = probs[rows, columns]
-        cell = columns * bins + bin_of(values, bins)
-        hit = labels[rows] == columns
-        probs[rows, columns] = 0.0
-        residual[:, 0] -= probs.sum(axis=0)
-        low_true = np.ones(len(labels), np.bool_)
-        low_true[rows[hit]] = False
-        residual[:, 0] += np.bincount(labels[low_true], minlength=k)
-        residual += np.bincount(cell, hit - values, k * bins).reshape(k, bins)
-        high = np.bincount(cell, minlength=k * bins).reshape(k, bins)
-        count += high
-        count[:, 0] += len(labels) - high.sum(axis=1)
+    def start() -> tuple[Floats, list[Entries]]:
+        return np.zeros((lines, k)), []
 
-    if bins == 1:
-        first_edge = np.inf  # the single bin holds 1 itself
-    total = np.sum(p.sweep(lambda: np.zeros(2 * k * bins), visit), axis=0).reshape(2, k, bins)
-    return total[0], total[1]
+    def visit(sums: tuple[Floats, list[Entries]], rows: slice, probs: Floats) -> None:
+        labels, here = p.labels[rows], np.arange(len(probs))
+        row, column = np.nonzero(probs > first_edge)
+        value = (labels[row] == column) - probs[row, column]
+        sums[1].append((row + rows.start, column * bins + bin_of(probs[row, column], bins), value))
+        # What is left, as 1{y = k} − p_k, belongs to the first bin.
+        low_true = probs[here, labels] <= first_edge
+        probs[row, column] = 0.0
+        np.negative(probs, out=probs)
+        probs[here[low_true], labels[low_true]] += 1.0
+        np.add(sums[0], times[:, rows] @ probs, out=sums[0])
+
+    parts = p.sweep(start, visit)
+    residual = np.zeros((lines, k * bins))
+    entries = [entry for _, found in parts for entry in found]
+    row, cell, value = (np.concatenate(column) for column in zip(*entries, strict=True))
+    for line in range(lines):
+        residual[line] = np.bincount(cell, value * times[line, row], k * bins)
+    residual[:, ::bins] += np.sum([low for low, _ in parts], axis=0)
+    values: Floats = np.abs(residual).sum(axis=1) / (times.sum(axis=1, dtype=np.float64) * k)
+    return values
 
 
 def _width(p: Predictions, bins: int) -> BinTable:

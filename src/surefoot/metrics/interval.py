@@ -1,16 +1,17 @@
 """Intervals for any metric by resampling rows, with the bias of the plug-in taken out.
 
-A binned or kernel error is biased upwards: noise in a bin never cancels, it adds. A resample of the data is
-noisier still, so the usual percentile interval sits too high, often above the truth altogether. Here the
-spread of the resampled values *around the value that is true of the data resampled from* is turned round the
-estimate (the basic bootstrap):
+A binned or kernel error is biased upwards: noise in a bin never cancels, it adds. A resample is noisier still,
+so the usual percentile interval sits too high, often above the truth altogether (of 100 data sets of 300
+calibrated rows it covered the true ECE of 0 for none). Here the resampled values are centred on the estimate θ̂
+less its bias, on the scale of squares, where noise adds exactly for quadratic errors and nearly for the others:
 
-    [θ̂ − (q_high − T(data)), θ̂ − (q_low − T(data))],
+    [low², high²] = θ̂² − v + (quantiles of θ*² − mean of θ*²), at least 0,   with the bias v = mean of θ*² − T²,
 
-with T the plug-in: the metric itself, or, for an estimator that already removes its bias, the error without
-that correction. This takes the first-order bias out of the interval. Scores that are plain means or rankings
-(accuracy, NLL, Brier, AUROC, ...) are nearly unbiased and keep the percentile interval, which never leaves
-their range. A user's own metric is treated as a plug-in.
+where T is the plug-in of the data, which is the truth for its resamples: θ̂ itself, or, for an estimator that
+already removes its bias, the error without that removal. Statistics that are squares already (`skce`,
+``kce(squared=True)``) stay on their scale and keep their sign. Scores that are means or rankings (NLL, Brier,
+AUROC, ...) are unbiased or nearly so and get the percentile interval; accuracy gets Wilson's. A metric of the
+user's own, a plain float, is corrected on its own scale. `Interval.method` says which it was.
 """
 
 from __future__ import annotations
@@ -19,10 +20,150 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from surefoot.metrics.reliability import check_level
+from surefoot.errors import BadInput
+from surefoot.metrics.ece import classwise_ece, classwise_resampled
+from surefoot.metrics.reliability import check_level, wilson
+from surefoot.metrics.scores import accuracy
+from surefoot.metrics.value import Value
 from surefoot.predictions import Predictions
 
 __all__ = ["Interval", "interval", "intervals"]
 
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 AnyMetric = Callable[[Predictions], float]
+
+
+class Interval(tuple[float, float]):
+    """A pair (low, high) that knows its ``method``, ``level`` and number of ``resamples``."""
+
+    method: str
+    level: float
+    resamples: int
+
+    def __new__(cls, low: float, high: float, method: str, level: float, resamples: int) -> Interval:
+        """A pair with its facts."""
+        self = super().__new__(cls, (low, high))
+        self.method, self.level, self.resamples = method, level, resamples
+        return self
+
+    def __getnewargs__(self) -> tuple[Any, ...]:
+        return (*self, self.method, self.level, self.resamples)
+
+    @property
+    def low(self) -> float:
+        """Lower end."""
+        return self[0]
+
+    @property
+    def high(self) -> float:
+        """Upper end."""
+        return self[1]
+
+
+def interval(
+    metric: AnyMetric, p: Predictions, level: float = 0.95, seed: int = 0, resamples: int | None = None
+) -> Interval:
+    """An interval for ``metric`` of the population that the rows of ``p`` were drawn from.
+
+    Args:
+        metric: any function of `Predictions` to a float; ours, or yours.
+        p: the predictions.
+        level: coverage, between 0 and 1.
+        seed: of the resampling; the same seed gives the same interval.
+        resamples: how many; by default 500, down to 200 for more than 40,000 rows.
+
+    >>> p = Predictions([[2.0, 0.0], [0.0, 1.0]] * 50, [0, 0] * 50)
+    >>> low, high = interval(accuracy, p)
+    >>> round(low, 3), round(high, 3)
+    (0.404, 0.596)
+    """
+    return intervals({"metric": metric}, p, level, seed, resamples)["metric"]
+
+
+def intervals(
+    metrics: Mapping[str, AnyMetric],
+    p: Predictions,
+    level: float = 0.95,
+    seed: int = 0,
+    resamples: int | None = None,
+    known: Mapping[str, float] | None = None,
+) -> dict[str, Interval]:
+    """As `interval`, for several metrics on the same resamples; ``known`` may hold their values already."""
+    check_level(level)
+    n = len(p)
+    count = max(200, min(500, 20_000_000 // n)) if resamples is None else resamples
+    if count < 10:
+        raise BadInput(f"resamples must be at least 10; got {resamples!r}")
+    given = known or {}
+    values = {name: given[name] if name in given else metric(p) for name, metric in metrics.items()}
+    draws = _resample({name: m for name, m in metrics.items() if _base(m) is not accuracy}, p, count, seed)
+    return {
+        name: _interval_of(values[name], draws[name], level, count) if name in draws else _wilson(values[name], n, level)
+        for name in metrics
+    }
+
+
+def _resample(metrics: Mapping[str, AnyMetric], p: Predictions, count: int, seed: int) -> dict[str, Floats]:
+    """(count,) values of each metric on resamples of the rows of ``p`` with replacement."""
+    random = np.random.default_rng(seed)
+    n = len(p)
+    # In the order of confidence, a resample drawn as sorted row numbers needs no sorting again.
+    rows = p.take(np.lexsort((p.correct, p.confidence)))
+    batched = {name: m for name, m in metrics.items() if _base(m) is classwise_ece}
+    draws = {name: np.empty(count) for name in metrics if name not in batched}
+    times = np.empty((count if batched else 1, n), np.float32 if batched else np.int64)
+    for index in range(count):
+        drawn = np.bincount(random.integers(0, n, n), minlength=n)
+        if batched:
+            times[index] = drawn
+        if draws:
+            resample = rows.take(np.repeat(np.arange(n), drawn))
+            for name, values in draws.items():
+                values[index] = metrics[name](resample)
+    for name, metric in batched.items():
+        draws[name] = classwise_resampled(rows, times, **_settings(metric))
+    return draws
+
+
+def _interval_of(value: float, draws: Floats, level: float, count: int) -> Interval:
+    facts: dict[str, Any] = value.facts if isinstance(value, Value) else {"bias": "unknown", "squared": True}
+    estimate, tails = float(value), [(1 - level) / 2, (1 + level) / 2]
+    if "bias" not in facts:
+        low, high = _quantiles(draws, tails)
+        return Interval(low, high, "percentile bootstrap", level, count)
+    plugin = float(facts.get("plugin", estimate))
+    if facts.get("squared"):
+        low, high = _centred(estimate, plugin, draws, tails)
+        return Interval(low, high, "bias-corrected bootstrap", level, count)
+    low, high = _centred(estimate**2, plugin**2, draws**2, tails)
+    return Interval(max(0.0, low) ** 0.5, max(0.0, high) ** 0.5, "bias-corrected bootstrap of squares", level, count)
+
+
+def _centred(estimate: float, plugin: float, draws: Floats, tails: list[float]) -> tuple[float, float]:
+    mean = float(draws.mean())
+    low, high = _quantiles(draws, tails)
+    shift = estimate - (mean - plugin) - mean
+    return low + shift, high + shift
+
+
+def _quantiles(draws: Floats, tails: list[float]) -> tuple[float, float]:
+    # An observation, not a mixture of two: between two infinities there is none.
+    low, high = np.quantile(draws, tails, method="nearest")
+    return float(low), float(high)
+
+
+def _wilson(value: float, n: int, level: float) -> Interval:
+    low, high = wilson(np.float64(value), np.float64(n), level)  # type: ignore[arg-type]
+    return Interval(float(low), float(high), "Wilson", level, 0)
+
+
+def _base(metric: AnyMetric) -> Any:
+    """The function behind a ``functools.partial``."""
+    return getattr(metric, "func", metric)
+
+
+def _settings(metric: AnyMetric) -> dict[str, Any]:
+    return dict(getattr(metric, "keywords", {}))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,8 +48,12 @@ def kce(p: Predictions, bandwidth: float = 0.4, unbiased: bool = False, squared:
     z = hit - c
     total, diagonal = laplacian_sum(c, z, bandwidth), float(z @ z)
     statistic = (total - diagonal) / (n * (n - 1)) if unbiased else max(total, 0.0) / n**2
-    value = statistic if squared else math.sqrt(max(0.0, statistic))
-    return Value(value, n=n, kernel="laplacian", bandwidth=bandwidth, unbiased=unbiased, squared=squared)
+    facts: dict[str, Any] = {"n": n, "kernel": "laplacian", "bandwidth": bandwidth, "squared": squared}
+    facts["bias"] = "removed" if unbiased else "upward"
+    if unbiased:
+        plugin = max(total, 0.0) / n**2
+        facts["plugin"] = plugin if squared else math.sqrt(plugin)
+    return Value(statistic if squared else math.sqrt(max(0.0, statistic)), **facts)
 
 
 def laplacian_sum(c: Floats, z: Floats, bandwidth: float) -> float:
@@ -79,6 +85,8 @@ def _spans(c: Floats, widest: float) -> list[tuple[int, int]]:
     bounds[-1] = len(c)
     if float(c[-1] - c[0]) > widest:
         cells = np.floor((c - c[0]) / widest)
-        bounds = np.unique(np.concatenate([bounds, np.flatnonzero(np.diff(cells)) + 1]))
+        # Neighbours further apart than the span are cut too, should rounding have put them into one cell.
+        apart = (np.diff(cells) > 0) | (np.diff(c) > widest)
+        bounds = np.concatenate([bounds, np.flatnonzero(apart) + 1])
     bounds = np.unique(bounds)
-    return list(zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True))
+    return list(itertools.pairwise(bounds.tolist()))

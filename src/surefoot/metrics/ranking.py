@@ -17,7 +17,7 @@ from surefoot.metrics.bins import ordered
 from surefoot.metrics.value import Value
 from surefoot.predictions import Predictions
 
-__all__ = ["auroc_misclassification", "auroc_ovr", "aurc", "e_aurc", "fpr95"]
+__all__ = ["aurc", "auroc_misclassification", "auroc_ovr", "e_aurc", "fpr95"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -68,9 +68,11 @@ def reliability(
         table = mass_table(p.confidence, p.correct, check_bins(bins))
     else:
         raise BadInput(f"binning must be 'width' or 'mass'; got {binning!r}")
-    count = np.where(table.count > 0, table.count, np.nan)
-    mean = np.clip(table.confidence, 0, 1)
-    band = np.stack([binomial_quantile(q, count, mean) for q in ((1 - level) / 2, (1 + level) / 2)]) / count
+    some = table.count > 0
+    count = np.where(some, table.count, np.nan)
+    # An empty bin's stand-ins, one row of confidence ½, vanish in the division by its count.
+    rows, mean = np.maximum(table.count, 1), np.where(some, np.clip(table.confidence, 0, 1), 0.5)
+    band = np.stack([binomial_quantile(q, rows, mean) for q in ((1 - level) / 2, (1 + level) / 2)]) / count
     return Reliability(table, np.stack(wilson(table.accuracy, count, level)), band, binning, level)
 
 
@@ -82,15 +84,16 @@ def wilson(share: Floats, count: Floats, level: float) -> tuple[Floats, Floats]:
     return np.clip(middle - half, 0, 1), np.clip(middle + half, 0, 1)
 
 
-def binomial_quantile(q: float, count: Floats, mean: Floats) -> Floats:
-    """Smallest h with P(Binomial(count, mean) ≤ h) ≥ q; NaN where the count is."""
-    with np.errstate(invalid="ignore"):
-        guess = np.clip(np.ceil(bdtrik(q, count, mean)), 0, count)
-        # The inverse is approximate: step down where one less already suffices, and fix the certain cases.
-        lower = np.maximum(guess - 1, 0)
-        guess = np.where(bdtr(lower, count, mean) >= q, lower, guess)
-        guess = np.where(mean >= 1, count, np.where(mean <= 0, 0.0, guess))
-    return np.where(np.isnan(count), np.nan, guess)
+def binomial_quantile(q: float, count: NDArray[np.int64], mean: Floats) -> Floats:
+    """Smallest h with P(Binomial(count, mean) ≤ h) ≥ q."""
+    certain = (mean <= 0) | (mean >= 1)
+    inner = np.where(certain, 0.5, mean)
+    guess = np.clip(np.ceil(bdtrik(q, count, inner)), 0, count)
+    # The inverse is approximate: step down where one less already suffices.
+    lower = np.maximum(guess - 1, 0)
+    guess = np.where(bdtr(lower, count, inner) >= q, lower, guess)
+    quantile: Floats = np.where(certain, mean * count, guess)
+    return quantile
 
 
 def check_level(level: float) -> float:

@@ -29,7 +29,9 @@ def mean_confidence(p: Predictions) -> Value:
 
 def nll(p: Predictions) -> Value:
     """Mean negative log-likelihood −(1/n) Σ log p_y, in nats; infinite if a label has probability 0."""
-    return Value(-float(p.log_true.sum()) / len(p), n=len(p), unit="nats", impossible=int(np.isneginf(p.log_true).sum()))
+    return Value(
+        -float(p.log_true.sum()) / len(p), n=len(p), unit="nats", impossible=int(np.isneginf(p.log_true).sum())
+    )
 
 
 def brier(p: Predictions) -> Value:
@@ -71,7 +73,8 @@ def brier_decomposition(p: Predictions, bins: int = 15) -> BrierDecomposition:
     n, k = len(p), p.classes
     cells = np.arange(k) * bins
 
-    def visit(sums: Floats, probs: Floats, labels: NDArray[np.int64]) -> None:
+    def visit(sums: Floats, rows: slice, probs: Floats) -> None:
+        labels = p.labels[rows]
         flat = probs.ravel()
         cell = (bin_of(flat, bins).reshape(probs.shape) + cells).ravel()
         true_cell = cell.reshape(probs.shape)[np.arange(len(labels)), labels]

@@ -52,15 +52,17 @@ def skce(
     residual[np.arange(n), p.labels] += 1.0
     width = median_distance(probs) if bandwidth is None else bandwidth
     facts = {"n": n, "estimator": estimator, "kernel": "laplacian", "bandwidth": width, "classes": p.classes}
+    facts |= {"squared": True, "bias": "upward" if estimator == "biased" else "removed"}
     if estimator == "block":
         size = block_size or max(2, math.isqrt(n))
         starts = range(0, n - size + 1, size)
         parts = [_pair_mean(probs[at : at + size], residual[at : at + size], width) for at in starts]
         return Value(math.fsum(parts) / len(parts), block_size=size, blocks=len(parts), **facts)
+    pairs = _pair_sum(probs, residual, width)
+    diagonal = float((residual**2).sum())
     if estimator == "biased":
-        diagonal = math.fsum(np.einsum("ij,ij->i", residual, residual))
-        return Value(max(0.0, 2.0 * _pair_sum(probs, residual, width) + diagonal) / n**2, **facts)
-    return Value(_pair_mean(probs, residual, width), **facts)
+        return Value(max(0.0, 2.0 * pairs + diagonal) / n**2, **facts)
+    return Value(pairs / (n * (n - 1) / 2), plugin=max(0.0, 2.0 * pairs + diagonal) / n**2, **facts)
 
 
 def median_distance(probs: Floats) -> float:
@@ -94,4 +96,5 @@ def _pair_sum(probs: Floats, residual: Floats, width: float) -> float:
 def _distances(a: Floats, b: Floats) -> Floats:
     """(len(a), len(b)) Euclidean distances; by differences of squares, so clipped where rounding goes below 0."""
     squares = np.einsum("ij,ij->i", a, a)[:, None] + np.einsum("ij,ij->i", b, b)[None, :] - 2.0 * (a @ b.T)
-    return np.sqrt(np.maximum(squares, 0.0))
+    distances: Floats = np.sqrt(np.maximum(squares, 0.0))
+    return distances

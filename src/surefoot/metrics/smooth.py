@@ -42,7 +42,7 @@ def smooth_ece(p: Predictions) -> Value:
     least = error(_NARROWEST)
     width = _NARROWEST if least <= _NARROWEST else brentq(lambda s: error(s) - s, _NARROWEST, 1.0 + 1e-9, xtol=1e-9)
     value = least if width == _NARROWEST else width
-    return Value(value, n=len(p), kernel="reflected gaussian", bandwidth=float(width))
+    return Value(value, n=len(p), kernel="reflected gaussian", bandwidth=float(width), bias="upward")
 
 
 def _on_grid(confidence: Floats, correct: NDArray[np.bool_]) -> Floats:

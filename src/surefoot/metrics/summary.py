@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from surefoot.metrics.bins import check_bins
 from surefoot.metrics.debiased import debiased_ece, sweep_ece
 from surefoot.metrics.ece import adaptive_ece, classwise_ece, ece, mce, rmsce
 from surefoot.metrics.kce import kce
-from surefoot.metrics.ranking import auroc_misclassification, auroc_ovr, aurc, e_aurc, fpr95
+from surefoot.metrics.ranking import aurc, auroc_misclassification, auroc_ovr, e_aurc, fpr95
 from surefoot.metrics.scores import accuracy, brier, mean_confidence, nll
 from surefoot.metrics.skce import skce
 from surefoot.metrics.smooth import smooth_ece
@@ -31,12 +32,12 @@ def metrics_table(bins: int = 15) -> dict[str, Metric]:
         "mean_confidence": mean_confidence,
         "nll": nll,
         "brier": brier,
-        "ece": lambda p: ece(p, bins),
-        "adaptive_ece": lambda p: adaptive_ece(p, bins),
-        "classwise_ece": lambda p: classwise_ece(p, bins),
-        "mce": lambda p: mce(p, bins),
-        "rmsce": lambda p: rmsce(p, bins),
-        "debiased_ece": lambda p: debiased_ece(p, bins),
+        "ece": partial(ece, bins=bins),
+        "adaptive_ece": partial(adaptive_ece, bins=bins),
+        "classwise_ece": partial(classwise_ece, bins=bins),
+        "mce": partial(mce, bins=bins),
+        "rmsce": partial(rmsce, bins=bins),
+        "debiased_ece": partial(debiased_ece, bins=bins),
         "sweep_ece": sweep_ece,
         "kce": kce,
         "smooth_ece": smooth_ece,

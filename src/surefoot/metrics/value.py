@@ -18,6 +18,7 @@ class Value(float):
     facts: dict[str, Any]
 
     def __new__(cls, value: float, **facts: Any) -> Value:
+        """A float with its facts."""
         self = super().__new__(cls, value)
         self.facts = facts
         return self

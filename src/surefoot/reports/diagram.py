@@ -18,9 +18,7 @@ def terminal_diagram(diagram: Reliability, width: int = _WIDTH) -> Text:
     text = Text()
     text.append(f"{'confidence':^16}{'n':>10}  {'accuracy ▉  confidence ┃':<{width + 2}}  gap\n", style="bold")
     for index, count in enumerate(table.count.tolist()):
-        bracket = "(" if index or diagram.binning == "mass" else "["
-        if diagram.binning == "mass":
-            bracket = "["
+        bracket = "(" if index and diagram.binning == "width" else "["
         text.append(f"{bracket}{table.lower[index]:.4f}, {table.upper[index]:.4f}]".center(16))
         text.append(f"{count:>10,}  ")
         if count == 0:

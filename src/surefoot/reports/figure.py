@@ -74,7 +74,7 @@ def draw(diagram: Reliability, title: str) -> Figure:
     top.vlines(confidence, band_low, band_high, color=_GREY, linewidth=5, alpha=0.45, label="calibrated, 95 % band")
     top.plot(confidence, confidence, ".", color=_GREY, markersize=4)
     top.set(ylabel="accuracy", ylim=(0, 1.02), xlim=(0, 1), title=title)
-    top.legend(loc="upper left", frameon=False, fontsize=8)
+    top.legend(loc="upper left", framealpha=0.85, edgecolor="none", fontsize=8)
     bottom.bar(left, table.count[some], width, align="edge", color=_BLUE, alpha=0.75)
     bottom.axvline(diagram.mean_confidence, color=_ORANGE, linewidth=1.3, label="mean confidence")
     bottom.axvline(diagram.accuracy, color="black", linestyle=":", linewidth=1.3, label="accuracy")

@@ -67,9 +67,13 @@ class Verdict:
         if not self.beyond_chance:
             return "Leave it as it is, or measure again on more examples."
         if self.direction == "over":
-            return "Fit a temperature above 1 on held-out predictions; it lowers every confidence, and no answer changes."
+            return (
+                "Fit a temperature above 1 on held-out predictions; it lowers every confidence, and no answer changes."
+            )
         if self.direction == "under":
-            return "Fit a temperature below 1 on held-out predictions; it raises every confidence, and no answer changes."
+            return (
+                "Fit a temperature below 1 on held-out predictions; it raises every confidence, and no answer changes."
+            )
         return "Some bins claim too much and others too little: fit a calibrator with more than one parameter."
 
 

@@ -1,0 +1,136 @@
+"""Every row of "Bad input": each combination gets an error that names the argument, never a number."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import softmax
+
+from surefoot import Predictions
+from surefoot.errors import BadInput
+
+N, K = 6, 4
+LOGITS = np.random.default_rng(0).normal(size=(N, K))
+LABELS = np.arange(N) % K
+
+
+def spoiled(value, row=3, column=1):
+    logits = LOGITS.copy()
+    logits[row, column] = value
+    return logits
+
+
+def row_of(value, row=3):
+    logits = LOGITS.copy()
+    logits[row] = value
+    return logits
+
+
+def label(value):
+    labels = LABELS.copy()
+    labels[3] = value
+    return labels
+
+
+# name: (logits, labels, what the sentence must say)
+BAD_LOGITS = {
+    "no rows": (np.zeros((0, K)), [], "at least one row"),
+    "no columns": (np.zeros((N, 0)), LABELS, "two at least"),
+    "one class": (np.zeros((N, 1)), np.zeros(N, int), "two at least"),
+    "one dimension": (np.zeros(N), LABELS, r"shape \(n, k\)"),
+    "three dimensions": (np.zeros((N, K, 2)), LABELS, r"shape \(n, k\)"),
+    "a scalar": (3.0, LABELS, r"shape \(n, k\)"),
+    "None": (None, LABELS, "real numbers"),
+    "text": ([["a", "b"]] * N, LABELS, "real numbers"),
+    "booleans": (np.zeros((N, K), bool), LABELS, "real numbers"),
+    "complex": (LOGITS + 1j, LABELS, "real numbers"),
+    "objects": (LOGITS.astype(object), LABELS, "real numbers"),
+    "ragged": ([[1.0, 2.0], [3.0]], [0, 1], "rectangular"),
+    "swapped": (LABELS, LOGITS, "swapped"),
+    "NaN": (spoiled(np.nan), LABELS, "row 3 has NaN"),
+    "NaN beside -inf": (row_of([np.nan, -np.inf, -np.inf, -np.inf]), LABELS, "row 3 has NaN"),
+    "+inf": (spoiled(np.inf), LABELS, r"row 3 has \+inf"),
+    "+inf beside NaN": (row_of([np.inf, np.nan, 0, 0]), LABELS, "row 3 has NaN"),
+    "a row of -inf": (row_of(-np.inf), LABELS, "row 3 has nothing but -inf"),
+    "float16 overflow": (np.array(spoiled(1e6), np.float64).clip(-1e6, 1e6) * np.inf, LABELS, "row 0"),
+    "softmaxed": (softmax(LOGITS, axis=1), LABELS, "from_probs"),
+    "softmaxed float32": (softmax(LOGITS, axis=1).astype(np.float32), LABELS, "from_probs"),
+    "softmaxed float16": (softmax(LOGITS, axis=1).astype(np.float16), LABELS, "from_probs"),
+    "softmaxed tensor": (torch.softmax(torch.tensor(LOGITS), 1), LABELS, "from_probs"),
+}
+BAD_LABELS = {
+    "too few": (LABELS[:-1], r"shape \(6,\)"),
+    "too many": (np.arange(N + 1) % K, r"shape \(6,\)"),
+    "none": ([], r"shape \(6,\)"),
+    "None": (None, r"shape \(6,\)"),
+    "column": (LABELS[:, None], "ravel"),
+    "one-hot": (np.eye(K, dtype=int)[LABELS], "argmax"),
+    "scalar": (0, r"shape \(6,\)"),
+    "-1": (label(-1), "row 3 has -1"),
+    "-100": (label(-100), "row 3 has -100"),
+    "k": (label(K), f"row 3 has {K}"),
+    "huge unsigned": (label(0).astype(np.uint64) + np.uint64(2**63), "row 0"),
+    "floats": (LABELS.astype(float), "whole numbers"),
+    "NaN": (np.full(N, np.nan), "whole numbers"),
+    "booleans": (LABELS > 1, "whole numbers"),
+    "text": (["a"] * N, "whole numbers"),
+    "float tensor": (torch.zeros(N), "whole numbers"),
+}
+PROBS = softmax(LOGITS, axis=1)
+BAD_PROBS = {
+    "negative": (np.array([[1.5, -0.5]]), "row 0"),
+    "tiny negative": (np.array([[1.0 + 1e-9, -1e-9]]), "row 0"),
+    "sums to two": (2 * PROBS, "row 0"),
+    "sums to 0.99": (np.concatenate([PROBS[:3], 0.99 * PROBS[3:]]), "row 3"),
+    "zeros": (np.zeros((N, K)), "row 0"),
+    "NaN": (np.where(np.arange(N)[:, None] == 3, np.nan, PROBS), "row 3"),
+    "inf": (np.array([[np.inf, 0.0]]), "row 0"),
+    "logits": (LOGITS, "row 0"),
+    "log-probabilities": (np.log(PROBS), "row 0"),
+    "one class": (np.ones((N, 1)), "two at least"),
+    "no rows": (np.zeros((0, K)), "at least one row"),
+    "text": ([["a", "b"]] * N, "real numbers"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_LOGITS)
+def test_bad_logits(case):
+    logits, labels, says = BAD_LOGITS[case]
+    with pytest.raises(BadInput, match="^logits.*" + says):
+        Predictions(logits, labels)
+
+
+@pytest.mark.parametrize("case", BAD_LABELS)
+@pytest.mark.parametrize("door", [lambda y: Predictions(LOGITS, y), lambda y: Predictions.from_probs(PROBS, y)])
+def test_bad_labels(case, door):
+    labels, says = BAD_LABELS[case]
+    with pytest.raises(BadInput, match="^labels.*" + says):
+        door(labels)
+
+
+@pytest.mark.parametrize("case", BAD_PROBS)
+def test_bad_probs(case):
+    probs, says = BAD_PROBS[case]
+    with pytest.raises(BadInput, match="^probs.*" + says):
+        Predictions.from_probs(probs, np.zeros(len(probs), int))
+
+
+# What is *not* certain to be probabilities is taken at its word.
+GOOD_LOGITS = {
+    "one-hot, the optimum of MSE": np.eye(K)[LABELS],
+    "all equal": np.full((N, K), 1 / K),
+    "zeros": np.zeros((N, K)),
+    "one row off": np.concatenate([PROBS[:-1], PROBS[-1:] + 1e-3]),
+    "shifted probabilities": PROBS + 1,
+    "log-probabilities": np.log(PROBS),
+    "integers": np.arange(N * K).reshape(N, K),
+    "lists": LOGITS.tolist(),
+    "Fortran order": np.asfortranarray(LOGITS),
+    "every other column": np.repeat(LOGITS, 2, axis=1)[:, ::2],
+}
+
+
+@pytest.mark.parametrize("case", GOOD_LOGITS)
+def test_what_is_not_certain_is_accepted(case):
+    p = Predictions(GOOD_LOGITS[case], LABELS)
+    assert np.isfinite(p.confidence).all()
+    assert len(p) == N
