@@ -27,8 +27,9 @@ __all__ = ["Predictions"]
 Floats = NDArray[np.float64]
 Part = TypeVar("Part")
 
-# A block of rows should stay in a core's second-level cache while several operations pass over it.
-_BLOCK_NUMBERS = 1 << 16
+# Numbers in a block of rows: few enough to stay near a core while several operations pass over them, many
+# enough that threads seldom wait for the interpreter's lock.
+_BLOCK_NUMBERS = 1 << 19
 # Rows are swept in this many contiguous parts however many cores there are, so that sums merged in the
 # order of the parts do not depend on the machine.
 _PARTS = 8
@@ -54,7 +55,7 @@ class Predictions:
     def __init__(self, logits: Any, labels: Any) -> None:
         scores = _matrix("logits", logits)
         self._set(scores, _labels(labels, scores.shape), "logits")
-        tops = np.concatenate([block.max(axis=1) for block in self._blocks()])
+        tops = np.concatenate([self._block(rows).max(axis=1) for rows in self._slices()]).astype(np.float64)
         if not np.isfinite(tops).all():
             raise BadInput(_explain_bad_logits(self._scores, tops))
         if self._looks_softmaxed():
@@ -154,12 +155,12 @@ class Predictions:
     @property
     def log_probs(self) -> Floats:
         """(n, k) log-softmax in float64; a saturated class keeps its tiny distance from 0."""
-        return np.concatenate([self._derive(rows, log=True)[1] for rows in self._slices()])
+        return np.concatenate([self._derive(rows, "log_probs")[1] for rows in self._slices()])
 
     @property
     def probs(self) -> Floats:
         """(n, k) softmax in float64."""
-        return np.concatenate([self._derive(rows)[1] for rows in self._slices()])
+        return np.concatenate([self._derive(rows, "probs")[1] for rows in self._slices()])
 
     # --- columns, derived once ----------------------------------------------------------------------
 
@@ -211,7 +212,7 @@ class Predictions:
     def sweep(
         self,
         start: Callable[[], Part],
-        visit: Callable[[Part, slice, Floats], None],
+        visit: Callable[[Part, slice, Floats], None] | None,
     ) -> list[Part]:
         """Call ``visit(accumulator, rows, probs (b, k))`` for every block of rows, in threads.
 
@@ -225,13 +226,14 @@ class Predictions:
         def run(part: list[slice]) -> Part:
             accumulator = start()
             for rows in part:
-                found, probs = self._derive(rows)
+                found, probs = self._derive(rows, "probs" if visit else None)
                 for name, column in columns.items():
                     column[rows] = found[name]
-                visit(accumulator, rows, probs)
+                if visit:
+                    visit(accumulator, rows, probs)
             return accumulator
 
-        parts = run_ranges(run, self._parts(), len(self) * self.classes >= 4 * _BLOCK_NUMBERS)
+        parts = run_ranges(run, self._parts(), len(self) * self.classes >= 2 * _BLOCK_NUMBERS)
         if fill:
             self._keep(columns)
         return parts
@@ -252,7 +254,7 @@ class Predictions:
             if self._source is not None:
                 self._keep({name: self._source._column(name)[self._source_rows]})
             else:
-                self.sweep(lambda: None, lambda _, rows, probs: None)
+                self.sweep(lambda: None, None)
         return self._cache[name]
 
     def _keep(self, columns: dict[str, NDArray[Any]]) -> None:
@@ -263,11 +265,12 @@ class Predictions:
     def _block(self, rows: slice) -> NDArray[Any]:
         return self._scores[rows] if self._rows is None else self._scores[self._rows[rows]]
 
-    def _derive(self, rows: slice, log: bool = False) -> tuple[dict[str, NDArray[Any]], Floats]:
+    def _derive(self, rows: slice, wanted: str | None) -> tuple[dict[str, NDArray[Any]], Floats]:
+        """Columns of a block of rows, and its probabilities or their logarithms if ``wanted``."""
         derive = _from_logits if self._kind == "logits" else _from_probs
         # A copy of the block in float64: the derivation works in place.
         with np.errstate(over="ignore", divide="ignore", under="ignore"):
-            return derive(np.array(self._block(rows), dtype=np.float64), self.labels[rows], log)
+            return derive(np.array(self._block(rows), dtype=np.float64), self.labels[rows], wanted)
 
     def _parts(self) -> list[list[slice]]:
         step = max(1, _BLOCK_NUMBERS // self.classes)
@@ -299,21 +302,23 @@ def _empty_columns(n: int) -> dict[str, NDArray[Any]]:
     return columns
 
 
-def _from_logits(z: Floats, labels: NDArray[np.int64], log: bool) -> tuple[dict[str, NDArray[Any]], Floats]:
-    """Columns and probabilities (or their logarithms) of a block of logits (b, k), which is overwritten."""
+def _from_logits(
+    z: Floats, labels: NDArray[np.int64], wanted: str | None
+) -> tuple[dict[str, NDArray[Any]], Floats]:
+    """Columns, and probabilities or their logarithms, of a block of logits (b, k), which is overwritten."""
     rows = np.arange(len(z))
     predicted = z.argmax(axis=1)
     top, true = z[rows, predicted], z[rows, labels]
     correct = predicted == labels
     z -= top[:, None]
     below = true - top  # of the label under the top: 0 if it is the top
-    shifted = z.copy() if log else z
+    shifted = z.copy() if wanted == "log_probs" else z
     shifted[rows, predicted] = -np.inf
     rival = shifted.max(axis=1)
     e = np.exp(shifted, out=shifted)
     # Leaving the top out of the sum keeps what is left of it when the confidence rounds to 1.
     rest = e.sum(axis=1)
-    squares = np.einsum("ij,ij->i", e, e)
+    squares = np.vecdot(e, e)
     total = 1.0 + rest
     log_total = np.log1p(rest)
     columns = {
@@ -327,16 +332,16 @@ def _from_logits(z: Floats, labels: NDArray[np.int64], log: bool) -> tuple[dict[
         "predicted_margin": -rival,
     }
     columns["squared_error"] = _squared_error(columns, squares / total**2)
-    if log:
+    if wanted == "log_probs":
         z -= log_total[:, None]
-        return columns, z
-    e /= total[:, None]
-    e[rows, predicted] = columns["confidence"]
-    return columns, e
+    if wanted == "probs":
+        e *= columns["confidence"][:, None]
+        e[rows, predicted] = columns["confidence"]
+    return columns, z
 
 
-def _from_probs(p: Floats, labels: NDArray[np.int64], log: bool) -> tuple[dict[str, NDArray[Any]], Floats]:
-    """Columns and probabilities (or their logarithms) of a block of probabilities (b, k), overwritten."""
+def _from_probs(p: Floats, labels: NDArray[np.int64], wanted: str | None) -> tuple[dict[str, NDArray[Any]], Floats]:
+    """Columns, and probabilities or their logarithms, of a block of probabilities (b, k), which is overwritten."""
     rows = np.arange(len(p))
     sums = p.sum(axis=1)
     # Rounding of float64 alone is not "corrected": a confidence given as 0.2 stays on its bin's edge.
@@ -347,7 +352,7 @@ def _from_probs(p: Floats, labels: NDArray[np.int64], log: bool) -> tuple[dict[s
     correct = predicted == labels
     p[rows, predicted] = 0.0
     rest, second = p.sum(axis=1), p.max(axis=1)
-    squares = np.einsum("ij,ij->i", p, p)
+    squares = np.vecdot(p, p)
     p[rows, predicted] = confidence
     log_confidence = np.log(confidence)
     margin = log_confidence - np.log(second)
@@ -363,7 +368,7 @@ def _from_probs(p: Floats, labels: NDArray[np.int64], log: bool) -> tuple[dict[s
         "predicted_margin": margin,
     }
     columns["squared_error"] = _squared_error(columns, squares)
-    return columns, np.log(p, out=p) if log else p
+    return columns, np.log(p, out=p) if wanted == "log_probs" else p
 
 
 def _squared_error(columns: dict[str, NDArray[Any]], others: Floats) -> Floats:

@@ -75,8 +75,9 @@ def _bin_into(c: Floats, bins: int, index: Ints, spare: Floats) -> None:
     up = np.ceil(scaled)
     np.subtract(up, 1.0, out=index, casting="unsafe")
     up -= scaled
-    near = np.flatnonzero((up <= slack) | (up >= 1.0 - slack))
-    if len(near):
+    beside = (up <= slack) | (up >= 1.0 - slack)
+    if beside.any():
+        near = np.flatnonzero(beside)
         index[near] = np.searchsorted(bin_edges(bins)[1:-1], c[near], "left")
 
 

@@ -62,19 +62,21 @@ def classwise_ece(p: Predictions, bins: int = 15) -> Value:
 
     Each class is a binary problem over all n rows: Σ_b |Σ_{i in b} (1{y_i = k} − p_ik)| / n.
     """
-    value = float(classwise_resampled(p, np.ones((1, len(p))), bins)[0])
+    value = float(classwise_resampled(p, None, bins)[0])
     facts = {"norm": 1, "binning": "equal width", "bias": "upward", "classes": p.classes}
     return Value(value, n=len(p), bins=int(bins), **facts)
 
 
-def classwise_resampled(p: Predictions, times: NDArray[Any], bins: int = 15) -> Floats:
+def classwise_resampled(p: Predictions, times: NDArray[Any] | None, bins: int = 15) -> Floats:
     """(b,) `classwise_ece` when row i counts ``times[j, i]`` times, for each of the b lines of ``times`` (b, n).
+
+    Without ``times``, a single line in which every row counts once.
 
     A row of probabilities has fewer than ``bins`` entries above 1/bins; all others are in the first bin, so one
     matrix product per block sums them for every line at once, and the few are gathered and summed at the end.
     """
     bins = check_bins(bins)
-    k, lines = p.classes, len(times)
+    k, lines = p.classes, 1 if times is None else len(times)
     first_edge = 1.0 / bins if bins > 1 else np.inf  # a single bin holds 1 itself
 
     def start() -> tuple[Floats, list[Entries]]:
@@ -82,24 +84,24 @@ def classwise_resampled(p: Predictions, times: NDArray[Any], bins: int = 15) -> 
 
     def visit(sums: tuple[Floats, list[Entries]], rows: slice, probs: Floats) -> None:
         labels, here = p.labels[rows], np.arange(len(probs))
-        row, column = np.nonzero(probs > first_edge)
-        value = (labels[row] == column) - probs[row, column]
-        sums[1].append((row + rows.start, column * bins + bin_of(probs[row, column], bins), value))
-        # What is left, as 1{y = k} − p_k, belongs to the first bin.
+        row, column = np.divmod(np.flatnonzero(probs > first_edge), k)
+        high = probs[row, column]
+        sums[1].append((row + rows.start, column * bins + bin_of(high, bins), (labels[row] == column) - high))
+        # What is left, as p_k − 1{y = k}, belongs to the first bin.
         low_true = probs[here, labels] <= first_edge
         probs[row, column] = 0.0
-        np.negative(probs, out=probs)
-        probs[here[low_true], labels[low_true]] += 1.0
-        np.add(sums[0], times[:, rows] @ probs, out=sums[0])
+        probs[here[low_true], labels[low_true]] -= 1.0
+        np.subtract(sums[0], probs.sum(axis=0) if times is None else times[:, rows] @ probs, out=sums[0])
 
     parts = p.sweep(start, visit)
     residual = np.zeros((lines, k * bins))
     entries = [entry for _, found in parts for entry in found]
     row, cell, value = (np.concatenate(column) for column in zip(*entries, strict=True))
     for line in range(lines):
-        residual[line] = np.bincount(cell, value * times[line, row], k * bins)
+        residual[line] = np.bincount(cell, value if times is None else value * times[line, row], k * bins)
     residual[:, ::bins] += np.sum([low for low, _ in parts], axis=0)
-    values: Floats = np.abs(residual).sum(axis=1) / (times.sum(axis=1, dtype=np.float64) * k)
+    total = len(p) if times is None else times.sum(axis=1, dtype=np.float64)
+    values: Floats = np.abs(residual).sum(axis=1) / (total * k)
     return values
 
 
