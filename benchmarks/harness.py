@@ -29,7 +29,9 @@ def machine() -> dict[str, Any]:
     import numpy
     import torch
 
-    cpu = next((line.split(":")[1].strip() for line in _cpuinfo() if line.startswith("model name")), platform.processor())
+    cpu = next(
+        (line.split(":")[1].strip() for line in _cpuinfo() if line.startswith("model name")), platform.processor()
+    )
     versions = {"python": platform.python_version(), "numpy": numpy.__version__, "torch": torch.__version__}
     return {"cpu": cpu, "cores": len(os.sched_getaffinity(0)), **versions}
 

@@ -149,7 +149,10 @@ def growth(sizes: list[int]) -> dict[str, dict[int, float]]:
 
 def tables(found: dict[str, Any]) -> str:
     """The figures as Markdown."""
-    parts = ["# Metrics: speed and memory\n", "Made by `make bench` (`python benchmarks/metrics.py`). Medians of alternating runs."]
+    parts = [
+        "# Metrics: speed and memory\n",
+        "Made by `make bench` (`python benchmarks/metrics.py`). Medians of alternating runs.",
+    ]
     parts.append(", ".join(f"{name} {value}" for name, value in found["machine"].items()) + ".\n")
     seconds = found["binned"]["seconds"]
     peers = list(seconds)[3:]
@@ -160,12 +163,16 @@ def tables(found: dict[str, Any]) -> str:
     parts += [f"## Binned errors, n = {found['binned']['n']:,}, from confidences\n"]
     parts += [table(["", "time", *(f"faster than {peer}" for peer in peers)], rows), ""]
     big = found["large"]
-    parts.append(f"At n = {big['n']:,} the exact ECE is {big['exact']:.9f}: ours {big['surefoot']:.9f}, torchmetrics {big['torchmetrics']:.9f}.\n")
+    parts.append(
+        f"At n = {big['n']:,} the exact ECE is {big['exact']:.9f}: ours {big['surefoot']:.9f}, "
+        f"torchmetrics {big['torchmetrics']:.9f}.\n"
+    )
     k = found["kernel"]
     ratio = k["seconds"]["kce"] / k["seconds"]["np.argsort"]
     parts += [f"## Kernel error, n = {k['n']:,}\n"]
     parts.append(
-        f"kce {milliseconds(k['seconds']['kce'])}, np.argsort of the confidences {milliseconds(k['seconds']['np.argsort'])}: "
+        f"kce {milliseconds(k['seconds']['kce'])}, np.argsort of the confidences "
+        f"{milliseconds(k['seconds']['np.argsort'])}: "
         f"{ratio:.2f} times the sort (goal: at most 3). Against the double sum at n = 8,000 "
         f"({milliseconds(k['double sum']['seconds'])} there): {k['agreement']:.1e} of Σ|ZᵢZⱼ|k.\n"
     )
@@ -183,7 +190,10 @@ def tables(found: dict[str, Any]) -> str:
         f"peak extra memory {s['extra']:.2f} times the logits (goal: at most 1.2).\n"
     )
     sizes = list(found["growth"]["ece"])
-    rows = [[name, *(milliseconds(times[n]) if n in times else "" for n in sizes)] for name, times in found["growth"].items()]
+    rows = [
+        [name, *(milliseconds(times[n]) if n in times else "" for n in sizes)]
+        for name, times in found["growth"].items()
+    ]
     parts += ["## Growth with n (two classes)\n", table(["metric", *(f"{n:,}" for n in sizes)], rows), ""]
     return "\n".join(parts)
 

@@ -128,9 +128,15 @@ BAD_ARCHIVES = {
         {"logits.npy": npy(np.ones((4, 3)), a=(b"(4, 3), }      ", b"(9000000000, 3), }"[:15])), "labels.npy": LABELS},
         "not a NumPy array|damaged",
     ),
-    "a negative shape": ({"logits.npy": npy(np.ones((4, 3)), a=(b"(4, 3)", b"(-4,3)")), "labels.npy": LABELS}, "damaged"),
+    "a negative shape": (
+        {"logits.npy": npy(np.ones((4, 3)), a=(b"(4, 3)", b"(-4,3)")), "labels.npy": LABELS},
+        "damaged",
+    ),
     "code in the header": (
-        {"logits.npy": npy(np.ones((4, 3)), a=(b"'fortran_order': False", b"'fortran_order':exit()")), "labels.npy": LABELS},
+        {
+            "logits.npy": npy(np.ones((4, 3)), a=(b"'fortran_order': False", b"'fortran_order':exit()")),
+            "labels.npy": LABELS,
+        },
         "not a NumPy array",
     ),
 }
@@ -169,10 +175,12 @@ def test_every_truncation_and_flip_is_an_error_or_the_same(tmp_path, suffix):
         damaged.append(bytes(flipped))
     for content in damaged:
         bad.write_bytes(content)
+        said = ""
         try:
             Predictions.load(bad)
         except BadInput as error:
-            assert "\n" not in str(error).strip()
+            said = str(error)
+        assert "\n" not in said
 
 
 @pytest.mark.parametrize("suffix", [*SUFFIXES, ".CSV"])
@@ -220,18 +228,11 @@ def test_a_folder_that_is_missing(tmp_path):
         random_predictions(5, 3).save(tmp_path / "no" / "p.npz")
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
-def test_a_null_in_a_table(tmp_path, suffix):
-    pyarrow = pytest.importorskip("pyarrow")
-    import pyarrow.parquet
-
-    if suffix != ".parquet":
-        pytest.skip("only parquet has nulls")
-    table = pyarrow.table({"label": [0, 1], "a": [1.0, None], "b": [0.0, 1.0]})
-    pyarrow.parquet.write_table(table, tmp_path / "p.parquet")
+def test_a_parquet_file_with_nulls_or_words(tmp_path):
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pyarrow.table({"label": [0, 1], "a": [1.0, None], "b": [0.0, 1.0]}), tmp_path / "p.parquet")
     with pytest.raises(BadInput, match="missing values"):
         Predictions.load(tmp_path / "p.parquet")
-    table = pyarrow.table({"label": [0, 1], "a": ["x", "y"], "b": [0.0, 1.0]})
-    pyarrow.parquet.write_table(table, tmp_path / "p.parquet")
+    parquet.write_table(pyarrow.table({"label": [0, 1], "a": ["x", "y"], "b": [0.0, 1.0]}), tmp_path / "p.parquet")
     with pytest.raises(BadInput, match="must hold numbers"):
         Predictions.load(tmp_path / "p.parquet")

@@ -175,7 +175,9 @@ def test_many_blocks_and_threads_equal_one_softmax():
 
 
 def test_of_leaves_the_model_as_it_was():
-    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 3))
+    model = torch.nn.Sequential(
+        torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 3)
+    )
     model[1].eval()
     model[3].weight.grad = torch.ones_like(model[3].weight)
     before = {name: value.clone() for name, value in model.state_dict().items()}

@@ -302,9 +302,7 @@ def _empty_columns(n: int) -> dict[str, NDArray[Any]]:
     return columns
 
 
-def _from_logits(
-    z: Floats, labels: NDArray[np.int64], wanted: str | None
-) -> tuple[dict[str, NDArray[Any]], Floats]:
+def _from_logits(z: Floats, labels: NDArray[np.int64], wanted: str | None) -> tuple[dict[str, NDArray[Any]], Floats]:
     """Columns, and probabilities or their logarithms, of a block of logits (b, k), which is overwritten."""
     rows = np.arange(len(z))
     predicted = z.argmax(axis=1)

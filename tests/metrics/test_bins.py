@@ -1,6 +1,7 @@
 """The binning convention against exact rational arithmetic, and sums that do not depend on order or split."""
 
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -44,7 +45,7 @@ def exact_mass(rows, bins):
         means[c] = Fraction(sum(group), len(group)) - c
     z = [means[c] for c, _ in rows]
     cuts = sorted({j * n // bins for j in range(bins + 1)})
-    return sum(abs(sum(z[a:b])) for a, b in zip(cuts[:-1], cuts[1:], strict=True)) / n
+    return sum(abs(sum(z[a:b])) for a, b in pairwise(cuts)) / n
 
 
 @given(ROWS, BINS)

@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -53,9 +55,9 @@ def reference_sweep(p, norm):
     n, best = len(c), None
     for bins in range(1, n + 1):
         cuts = [j * n // bins for j in range(bins + 1)]
-        parts = [slice(a, b) for a, b in zip(cuts[:-1], cuts[1:], strict=True)]
+        parts = [slice(a, b) for a, b in pairwise(cuts)]
         accuracies = [hit[s].mean() for s in parts]
-        if any(b < a for a, b in zip(accuracies[:-1], accuracies[1:], strict=True)):
+        if any(b < a for a, b in pairwise(accuracies)):
             break
         terms = [len(c[s]) / n * abs(hit[s].mean() - c[s].mean()) ** norm for s in parts]
         best = bins, sum(terms) ** (1 / norm)

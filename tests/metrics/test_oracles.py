@@ -57,7 +57,7 @@ def test_equal_mass_and_debiasing_as_uncertainty_calibration(q):
     np.testing.assert_allclose(metrics.adaptive_ece(q), calibration.plugin_ce(binned, power=1), rtol=1e-10)
     square = max(0.0, calibration.unbiased_square_ce(binned))
     np.testing.assert_allclose(metrics.debiased_ece(q), np.sqrt(square), rtol=1e-9, atol=1e-12)
-    np.random.seed(0)  # their resampling; ours is its closed form
+    np.random.seed(0)  # noqa: NPY002 - their resampling; ours is its closed form
     noisy = calibration.normal_debiased_ce(binned, power=1, resamples=4000)
     assert metrics.debiased_ece(q, norm=1) == pytest.approx(noisy, abs=2e-3)
 

@@ -69,7 +69,9 @@ def test_chance_against_redrawn_labels():
     drawn = []
     for _ in range(2000):
         hit = random.random(400) < p.confidence
-        drawn.append(np.abs(np.bincount(np.minimum((p.confidence * 10).astype(int), 9), hit - p.confidence, 10)).sum() / 400)
+        drawn.append(
+            np.abs(np.bincount(np.minimum((p.confidence * 10).astype(int), 9), hit - p.confidence, 10)).sum() / 400
+        )
     assert index[0](p, 10) == chance.observed
     np.testing.assert_allclose(chance.mean, np.mean(drawn), rtol=0.03)
     np.testing.assert_allclose(chance.upper, np.quantile(drawn, 0.95), rtol=0.05)

@@ -39,7 +39,13 @@ def test_is_continuous_where_ece_jumps():
     a = metrics.smooth_ece(binary_predictions(c, hit))
     b = metrics.smooth_ece(binary_predictions(np.full(100, 0.5), hit))
     assert abs(a - b) < 2e-3  # the modulus of continuity is the square root of the step of 2e-6
-    assert abs(metrics.ece(binary_predictions(c, hit), bins=2) - metrics.ece(binary_predictions(np.full(100, 0.5), hit), bins=2)) > 0.4
+    assert (
+        abs(
+            metrics.ece(binary_predictions(c, hit), bins=2)
+            - metrics.ece(binary_predictions(np.full(100, 0.5), hit), bins=2)
+        )
+        > 0.4
+    )
 
 
 def test_never_above_the_mean_residual():

@@ -135,7 +135,7 @@ def _facts(facts: dict[str, Any]) -> str:
     if "norm" in facts:
         parts.append(f"{facts['norm']}-norm")
     if "bandwidth" in facts:
-        parts.append(f"{facts['kernel']} kernel, width {facts['bandwidth']:.3g}")
+        parts.append(f"kernel width {facts['bandwidth']:.3g}")
     if facts.get("impossible"):
         parts.append(f"{facts['impossible']} labels of probability 0")
     return "; ".join([*parts, *(str(facts[name]) for name in ("unit", "estimator") if name in facts)])

@@ -72,9 +72,7 @@ def sweep_ece(p: Predictions, norm: int = 2) -> Value:
     bins = n if _always_rises(rows) else 1
     while bins < n and _rises(rows, _cuts(n, bins + 1)):
         bins += 1
-    return Value(
-        rows.table(_cuts(n, bins)).error(norm), n=n, bins=bins, norm=norm, binning="equal mass, swept", bias="upward"
-    )
+    return Value(rows.table(_cuts(n, bins)).error(norm), n=n, bins=bins, norm=norm, binning="swept", bias="upward")
 
 
 def _cuts(n: int, bins: int) -> NDArray[np.int64]:

@@ -101,7 +101,9 @@ def intervals(
     values = {name: given[name] if name in given else metric(p) for name, metric in metrics.items()}
     draws = _resample({name: m for name, m in metrics.items() if _base(m) is not accuracy}, p, count, seed)
     return {
-        name: _interval_of(values[name], draws[name], level, count) if name in draws else _wilson(values[name], n, level)
+        name: _interval_of(values[name], draws[name], level, count)
+        if name in draws
+        else _wilson(values[name], n, level)
         for name in metrics
     }
 

@@ -1,0 +1,197 @@
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from surefoot import Predictions, metrics
+from surefoot.cli import app
+from surefoot.errors import BadInput
+
+from ..conftest import binary_predictions, random_predictions
+
+
+def run(*arguments, **options):
+    """The command in a process of its own: what a shell sees."""
+    command = [sys.executable, "-m", "surefoot", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, **options)
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "p.npz"
+    random_predictions(400, 4, sharp=2.0).save(path)
+    return path
+
+
+def in_process(*arguments):
+    done = CliRunner().invoke(app, [str(a) for a in arguments], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def test_json_is_one_object_with_every_metric(file):
+    found = json.loads(in_process("evaluate", file, "--json", "--bins", "10"))
+    p = Predictions.load(file)
+    for name, value in metrics.summary(p, bins=10).items():
+        entry = found["metrics"][name]
+        assert entry["value"] == float(value)
+        assert entry["low"] <= entry["high"]
+        assert entry["n"] == 400
+        assert entry["interval"]
+    assert found["metrics"]["ece"]["bins"] == 10
+    assert found["reliability"]["count"] == metrics.reliability(p, 10).table.count.tolist()
+    assert len(found["verdict"]["sentences"]) == 3
+    assert found["verdict"]["direction"] == "over"
+
+
+def test_json_of_hard_values_is_strict(tmp_path):
+    Predictions([[0.0, -np.inf], [1.0, 0.0]], [1, 0]).save(tmp_path / "p.npz")
+    text = in_process("evaluate", tmp_path / "p.npz", "--json")
+    found = json.loads(text, parse_constant=lambda name: pytest.fail(f"not JSON: {name}"))
+    assert found["metrics"]["nll"]["value"] == "inf"
+    assert None in found["reliability"]["accuracy"]
+
+
+def test_the_costly_ones_come_with_all(file):
+    found = json.loads(in_process("evaluate", file, "--json", "--all"))
+    assert found["metrics"]["auroc_ovr"]["value"] == float(metrics.auroc_ovr(Predictions.load(file)))
+    assert found["metrics"]["skce"]["low"] is None
+    assert "skce" in in_process("evaluate", file, "--all")
+
+
+def test_the_table_for_people(file):
+    text = in_process("evaluate", file)
+    assert "400 predictions of 4 classes" in text
+    for name in metrics.summary(Predictions.load(file)):
+        assert name in text
+    assert "Over-confident: it claims" in text
+    assert "more than noise" in text
+    assert "temperature above 1" in text
+    assert "(0.9333, 1.0000]" in text
+
+
+@pytest.mark.parametrize(
+    ("gap", "says"),
+    [(0.0, "Neither over- nor under-confident"), (0.2, "Over-confident"), (-0.2, "Under-confident")],
+)
+def test_the_verdict_names_the_direction(tmp_path, gap, says):
+    random = np.random.default_rng(0)
+    c = 0.5 + 0.25 * random.random(2000)
+    binary_predictions(c, random.random(2000) < c - gap).save(tmp_path / "p.csv")
+    text = " ".join(in_process("evaluate", tmp_path / "p.csv").split())
+    assert says in text
+    assert ("cannot be told from noise" in text) == (gap == 0)
+
+
+@pytest.mark.parametrize("suffix", [".svg", ".png", ".pdf", ".html"])
+def test_figures(file, tmp_path, suffix):
+    out = tmp_path / f"fig{suffix}"
+    assert str(out) in in_process("evaluate", file, "--figure", out).replace("\n", "")
+    data = out.read_bytes()
+    start = {".svg": b"<?xml", ".png": b"\x89PNG", ".pdf": b"%PDF", ".html": b"<!doctype html>"}[suffix]
+    assert data.startswith(start)
+    if suffix == ".html":
+        assert b"<script src" not in data
+        assert b"<link" not in data
+        assert f"ECE {metrics.ece(Predictions.load(file)):.4f}".encode() in data
+
+
+def test_a_hostile_file_name_stays_text(tmp_path):
+    name = "<img src=x onerror=alert(1)>\x1b[31m.npz"
+    random_predictions(30, 3).save(tmp_path / name)
+    out = tmp_path / "page.html"
+    text = in_process("evaluate", tmp_path / name, "--figure", out)
+    assert "\x1b[31m" not in text
+    assert "<img src=x" not in out.read_text()
+
+
+def test_splits_and_probs(tmp_path):
+    a, b = random_predictions(50, 3, 1), random_predictions(60, 3, 2)
+    path = tmp_path / "two.npz"
+    np.savez(path, val_logits=a.logits, val_labels=a.labels, test_logits=b.logits, test_labels=b.labels)
+    assert json.loads(in_process("evaluate", path, "--json", "--split", "test"))["n"] == 60
+    csv = tmp_path / "p.csv"
+    csv.write_text("label,cat,dog\n0,0.75,0.25\n1,0.4,0.6\n")
+    assert json.loads(in_process("evaluate", csv, "--json", "--probs"))["metrics"]["accuracy"]["value"] == 1
+
+
+BAD_CALLS = {
+    "absent": (["absent.npz"], "no file"),
+    "foreign": (["foreign.npz"], "not an intact .npz"),
+    "softmaxed": (["soft.csv"], "--probs"),
+    "figure format": (["good.npz", "--figure", "x.bmp"], ".svg"),
+    "figure folder": (["good.npz", "--figure", "no/x.svg"], "no folder"),
+    "split": (["good.npz", "--split", "test"], "test_logits"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_CALLS)
+def test_a_bad_call_is_one_sentence_and_exit_code_2(tmp_path, case):
+    random_predictions(20, 3).save(tmp_path / "good.npz")
+    (tmp_path / "foreign.npz").write_bytes(b"hello")
+    (tmp_path / "soft.csv").write_text("label,cat,dog\n0,0.75,0.25\n")
+    arguments, says = BAD_CALLS[case]
+    done = run("evaluate", *arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert says in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert done.stderr.startswith("surefoot: ")
+
+
+@pytest.mark.parametrize("arguments", [["--bins", "0"], ["--bins", "x"], ["--unknown"], []])
+def test_bad_options_exit_with_2(file, arguments):
+    assert run("evaluate", *([file] if arguments else []), *arguments).returncode == 2
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_that_cannot_be_written_exits_with_4(file, tmp_path):
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o500)
+    assert run("evaluate", file, "--figure", closed / "x.svg").returncode == 4
+
+
+def test_a_full_disk_exits_with_4(file, tmp_path):
+    done = run("evaluate", file, "--figure", "/dev/full/x.svg")
+    assert done.returncode == 2  # no such folder
+    code = (
+        "import os, sys\n"
+        "def full(_): raise OSError(28, 'No space left on device')\n"
+        "os.fsync = full\n"
+        f"sys.argv = ['surefoot', 'evaluate', {str(file)!r}, '--figure', {str(tmp_path / 'x.svg')!r}]\n"
+        "from surefoot.cli import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 4
+    assert "No space left" in done.stderr
+    assert not (tmp_path / "x.svg").exists()
+
+
+def test_a_closed_pipe_is_no_error(file):
+    command = f"{sys.executable} -m surefoot evaluate {file} | head -1"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
+    assert "Traceback" not in done.stderr
+    assert "400 predictions" in done.stdout
+
+
+def test_version():
+    assert run("--version").stdout.startswith("surefoot ")
+
+
+def test_demo(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = in_process("demo")
+    assert "Over-confident" in text
+    assert (tmp_path / "demo" / "digits.npz").exists()
+    assert (tmp_path / "demo" / "reliability.png").exists()
+
+
+def test_the_api_refuses_what_the_command_refuses(p, tmp_path):
+    from surefoot.reports.figure import save_figure
+
+    with pytest.raises(BadInput, match="figure is written to"):
+        save_figure(metrics.reliability(p), tmp_path / "x.bmp", "x")

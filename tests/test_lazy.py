@@ -1,0 +1,57 @@
+"""Start-up: what is imported, and how long --help takes. Each case runs in a process of its own."""
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+
+def modules_after(code: str) -> set[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}\nimport sys; print('MODULES', *sys.modules)"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return set(done.stdout.rpartition("MODULES")[2].split())
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import surefoot",
+        "import surefoot; surefoot.Predictions; surefoot.metrics.summary",
+        "from surefoot.cli import app\ntry: app(['--help'])\nexcept SystemExit: pass",
+        "from surefoot.cli import app\ntry: app(['evaluate', '--help'])\nexcept SystemExit: pass",
+    ],
+)
+def test_torch_is_not_imported(code):
+    found = modules_after(code)
+    assert "torch" not in found
+    assert "sklearn" not in found
+    assert "matplotlib" not in found
+
+
+def test_the_root_is_empty_until_asked():
+    found = modules_after("import surefoot")
+    assert "numpy" not in found
+    assert "typer" not in found
+
+
+def test_unknown_names_are_said():
+    import surefoot
+
+    with pytest.raises(AttributeError, match="has no attribute 'metric'; it has Predictions"):
+        surefoot.metric  # noqa: B018
+    assert {"Predictions", "metrics", "errors"} <= set(dir(surefoot))
+
+
+def test_help_is_quick():
+    """The promise is half a second on a quiet machine; the best of five, so that a busy one does not fail it."""
+    best = 9.0
+    for _ in range(5):
+        start = time.perf_counter()
+        subprocess.run([sys.executable, "-m", "surefoot", "--help"], capture_output=True, check=True)
+        best = min(best, time.perf_counter() - start)
+    assert best < 1.0
