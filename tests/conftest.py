@@ -2,9 +2,13 @@
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import HealthCheck, settings
 
 from surefoot import Predictions
+
+# Several test processes share the cores; threads inside each would only wait for one another.
+torch.set_num_threads(1)
 
 # Times vary on shared machines; a failing example is printed so that it can be replayed.
 settings.register_profile("default", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])

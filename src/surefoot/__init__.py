@@ -9,17 +9,18 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["Predictions", "__version__", "errors", "metrics"]
+__all__ = ["Predictions", "__version__", "curvature", "errors", "metrics"]
 
 # Public name -> module that defines it; a module standing for itself maps to its own name.
 _HOMES = {
     "Predictions": "surefoot.predictions",
+    "curvature": "surefoot.curvature",
     "errors": "surefoot.errors",
     "metrics": "surefoot.metrics",
 }
 
 if TYPE_CHECKING:
-    from surefoot import errors, metrics
+    from surefoot import curvature, errors, metrics
     from surefoot.predictions import Predictions
 
 

@@ -1,0 +1,123 @@
+"""Batch sharpness: the curvature that stochastic gradient steps feel (card A7; Andreyev & Beneventano 2024)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from surefoot.curvature.chunks import Data
+from surefoot.curvature.gauss_newton import GaussNewton
+from surefoot.curvature.hessian import Hessian
+from surefoot.curvature.losses import LogitLoss, loss_named
+from surefoot.errors import BadInput
+
+__all__ = ["BatchSharpness", "batch_sharpness"]
+
+
+@dataclass(frozen=True)
+class BatchSharpness:
+    """The estimate, its standard error, and how it was made.
+
+    ``batches`` were drawn; ``flat`` of them had a zero gradient, where the ratio is undefined, and were left out.
+    """
+
+    value: float
+    standard_error: float
+    batches: int
+    flat: int
+    kind: str
+    matrix: str
+    batch_size: int
+
+
+def batch_sharpness(
+    model: nn.Module,
+    inputs: Any,
+    labels: Any,
+    batch_size: int,
+    seed: int = 0,
+    *,
+    loss: str | LogitLoss | Callable[[Tensor, Tensor], Tensor] = "ce",
+    kind: str = "mean of ratios",
+    matrix: str = "hessian",
+    velocity: Tensor | None = None,
+    momentum: float = 0.9,
+    tol: float = 0.01,
+    min_batches: int = 10,
+    max_batches: int = 500,
+    batch_norm: str = "eval",
+) -> BatchSharpness:
+    """E_B[g_Bᵀ H_B g_B / ‖g_B‖²] over random batches B; SGD with step η holds it near 2/η.
+
+    Args:
+        batch_size: rows per batch, drawn without replacement; all rows make a single batch, and no error.
+        kind: ``"mean of ratios"`` (the definition); ``"ratio of means"``, E[gᵀHg]/E[‖g‖²]; or ``"momentum"``,
+            E[sᵀHs/(sᵀg)] with the step direction s = momentum·velocity + g.
+        matrix: ``"hessian"`` or ``"gauss-newton"`` of the same batch as the gradient.
+        velocity: (d,) the optimizer's buffer, for ``"momentum"``.
+        tol: stop when the standard error is at most ``tol`` times the value, after ``min_batches``.
+        seed: of the batches; the training's own randomness is not touched.
+        batch_norm: ``"train"`` for the curvature that training with batch norm feels.
+    """
+    data = Data.of(model, inputs, labels, None)
+    if labels is None:
+        raise BadInput("labels are needed: the gradient of the loss depends on them")
+    if not 1 <= batch_size <= len(data):
+        raise BadInput(f"batch_size must lie in 1..{len(data)}, the number of rows; got {batch_size}")
+    if kind not in ("mean of ratios", "ratio of means", "momentum"):
+        raise BadInput(f"kind must be 'mean of ratios', 'ratio of means' or 'momentum'; got {kind!r}")
+    if matrix not in ("hessian", "gauss-newton"):
+        raise BadInput(f"matrix must be 'hessian' or 'gauss-newton'; got {matrix!r}")
+    if (kind == "momentum") != (velocity is not None):
+        raise BadInput("velocity goes with kind='momentum', and that kind needs it")
+    chosen = loss_named(loss)
+    above: list[float] = []
+    below: list[float] = []
+    flat = drawn = 0
+    for rows in _batches(len(data), batch_size, seed, max_batches):
+        drawn += 1
+        assert data.labels is not None
+        x, y = data.inputs[rows], data.labels[rows]
+        hessian = Hessian(model, x, y, chosen, batch_norm=batch_norm)
+        g = hessian.gradient()
+        s = g if velocity is None else momentum * velocity.to(g) + g
+        size = float(s.double() @ g.double())
+        if size == 0.0:
+            flat += 1
+            continue
+        product = hessian if matrix == "hessian" else GaussNewton(model, x, y, chosen, batch_norm=batch_norm)
+        above.append(float(s.double() @ product.matvec(s).double()))
+        below.append(size)
+        value, error = _estimate(above, below, kind)
+        if drawn >= min_batches and error <= tol * abs(value):
+            break
+    value, error = _estimate(above, below, kind)
+    if batch_size == len(data):
+        error = 0.0
+    return BatchSharpness(value, error, drawn, flat, kind, matrix, batch_size)
+
+
+def _batches(n: int, size: int, seed: int, most: int) -> Iterator[Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    for _ in range(1 if size == n else most):
+        yield torch.randperm(n, generator=generator)[:size]
+
+
+def _estimate(above: list[float], below: list[float], kind: str) -> tuple[float, float]:
+    """Value and standard error; of the ratio of means by the delta method."""
+    if not above:
+        return math.nan, math.nan
+    a, b = torch.tensor(above, dtype=torch.float64), torch.tensor(below, dtype=torch.float64)
+    if kind == "ratio of means":
+        value = float(a.mean() / b.mean())
+        spread = (a - value * b) / b.mean()
+    else:
+        spread = a / b
+        value = float(spread.mean())
+    error = float(spread.std() / math.sqrt(len(a))) if len(a) > 1 else math.inf
+    return value, error

@@ -1,0 +1,85 @@
+"""Curvature along one direction, and along the path that sharpness-aware minimisation takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from surefoot.curvature.hessian import Hessian
+from surefoot.curvature.lanczos import Eigenpairs
+from surefoot.curvature.losses import LogitLoss
+from surefoot.curvature.operator import Operator
+from surefoot.curvature.parameters import select, split
+from surefoot.errors import BadInput
+
+__all__ = ["PathPoint", "curvature_along_sam", "rayleigh"]
+
+
+def rayleigh(operator: Operator, v: Tensor) -> float:
+    """vᵀAv / ‖v‖²: the curvature along v, such as the gradient or the last update."""
+    size = float(v.double() @ v.double())
+    if size == 0.0:
+        raise BadInput("v must not be zero: no direction, no curvature along it")
+    return float(v.double() @ operator.matvec(v).double()) / size
+
+
+@dataclass(frozen=True)
+class PathPoint:
+    """At θ + t(θ̃ − θ): the smallest and largest Hessian eigenvalue, κ_min and κ_max, and their residuals."""
+
+    t: float
+    smallest: float
+    largest: float
+    smallest_residual: float
+    largest_residual: float
+
+
+def curvature_along_sam(
+    model: nn.Module,
+    inputs: Any,
+    labels: Any,
+    rho: float,
+    points: int = 5,
+    *,
+    loss: str | LogitLoss | Callable[[Tensor, Tensor], Tensor] = "ce",
+    tol: float = 1e-2,
+    max_matvecs: int = 100,
+) -> list[PathPoint]:
+    """κ_min and κ_max at ``points`` places from θ to θ̃ = θ + ρ g/‖g‖ (paper B, Section 4 and Figure 2; card H1).
+
+    Each place starts from the eigenvectors of the one before. The parameters are put back to the bit.
+    """
+    if rho <= 0 or points < 2:
+        raise BadInput(f"rho must be positive and points at least 2; got {rho} and {points}")
+    parameters = list(select(model).values())
+    before = [parameter.detach().clone() for parameter in parameters]
+    g = Hessian(model, inputs, labels, loss).gradient()
+    size = float(g.norm())
+    if not size > 0:
+        raise BadInput(f"the gradient must be finite and not zero to have a direction; its length is {size}")
+    step = split(rho * g / size, parameters)
+    found: list[PathPoint] = []
+    low: Eigenpairs | None = None
+    high: Eigenpairs | None = None
+    try:
+        for index in range(points):
+            t = index / (points - 1)
+            with torch.no_grad():
+                for parameter, origin, move in zip(parameters, before, step, strict=True):
+                    parameter.copy_(origin + t * move)
+            hessian = Hessian(model, inputs, labels, loss)
+            low = hessian.bottom(1, tol, low, max_matvecs=max_matvecs)
+            high = hessian.top(1, tol, high, max_matvecs=max_matvecs)
+            ends = (float(low.values[0]), float(high.values[0]), float(low.residuals[0]), float(high.residuals[0]))
+            found.append(PathPoint(t, *ends))
+            if "non-finite" in (low.outcome, high.outcome):
+                break
+    finally:
+        with torch.no_grad():
+            for parameter, origin in zip(parameters, before, strict=True):
+                parameter.copy_(origin)
+    return found

@@ -1,0 +1,143 @@
+"""One chunk's logits as a linear map of the parameters: products with J and Jᵀ on a graph that is kept.
+
+With g(u) = Jᵀu built once as a graph in u, differentiating ⟨g(u), v⟩ by u gives J v: two backward passes over
+the kept activations make a Gauss–Newton product, about the cost of one gradient step, and no forward pass.
+Where an operation cannot be differentiated twice, J v comes from forward mode instead.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.autograd import forward_ad
+from torch.func import functional_call
+
+from surefoot.curvature.chunks import Data, frozen, saved_bytes
+from surefoot.errors import BadInput
+
+__all__ = ["Linearised", "Retained", "check_logits", "check_repeatable", "differentiable_twice", "model_forward"]
+
+
+Forward = Callable[[Sequence[Tensor]], Tensor]
+
+
+class Linearised:
+    """J of ``forward(tensors)`` → logits (b, k) at the tensors' present values.
+
+    Args:
+        twice: whether J v may come from differentiating the graph of Jᵀu (see `differentiable_twice`); else it
+            comes from forward mode.
+    """
+
+    def __init__(self, forward: Forward, tensors: Sequence[Tensor], twice: bool = True) -> None:
+        self._forward, self._tensors, self._twice = forward, list(tensors), twice
+        with torch.enable_grad():
+            self.logits = check_logits(forward(self._tensors))
+            if twice:
+                self._dual = torch.zeros_like(self.logits, requires_grad=True)
+                found = torch.autograd.grad(
+                    self.logits, self._tensors, self._dual, create_graph=True, allow_unused=True
+                )
+                self._linked = [value is not None and value.requires_grad for value in found]
+                self._transposed = [value for value in found if value is not None and value.requires_grad]
+
+    def jvp(self, parts: Sequence[Tensor]) -> Tensor:
+        """(b, k) J v for v given in the shapes of the tensors."""
+        if not self._twice:
+            return self._forward_jvp(parts)
+        chosen = [part for part, linked in zip(parts, self._linked, strict=True) if linked]
+        if not chosen:
+            return torch.zeros_like(self.logits)
+        return torch.autograd.grad(self._transposed, self._dual, chosen, retain_graph=True)[0]
+
+    def vjp(self, u: Tensor) -> tuple[Tensor | None, ...]:
+        """Jᵀ u in the shapes of the tensors; None where the logits do not depend on one."""
+        return torch.autograd.grad(self.logits, self._tensors, u, retain_graph=True, allow_unused=True)
+
+    def _forward_jvp(self, parts: Sequence[Tensor]) -> Tensor:
+        with torch.no_grad(), forward_ad.dual_level():
+            pairs = zip(self._tensors, parts, strict=True)
+            duals = [forward_ad.make_dual(tensor.detach(), part) for tensor, part in pairs]  # type: ignore[no-untyped-call]
+            try:
+                dual = self._forward(duals)
+                tangent: Tensor | None = forward_ad.unpack_dual(dual).tangent  # type: ignore[no-untyped-call]
+            except NotImplementedError as error:
+                raise BadInput(
+                    "the model has an operation with neither a second derivative nor forward mode "
+                    f"({' '.join(str(error).split())[:120]}); replace it (for attention, take the 'math' backend)"
+                ) from error
+        return torch.zeros_like(self.logits) if tangent is None else tangent
+
+
+def differentiable_twice(forward: Forward, tensors: Sequence[Tensor]) -> bool:
+    """Whether ⟨u, J v⟩ by two backward passes equals ⟨Jᵀu, v⟩ by one.
+
+    An operation without a second derivative may raise, but it may also cut the graph in silence (a function marked
+    once_differentiable does): only the numbers tell. Meant for a few rows.
+    """
+    generator = torch.Generator().manual_seed(0)
+    try:
+        linear = Linearised(forward, tensors)
+        v = [torch.randn(t.shape, generator=generator, dtype=torch.float64).to(t) for t in tensors]
+        u = torch.randn(linear.logits.shape, generator=generator, dtype=torch.float64).to(linear.logits)
+        image = linear.jvp(v)
+        pairs = zip(linear.vjp(u), v, strict=True)
+        once = sum(float((g * w).sum()) for g, w in pairs if g is not None)
+    except (RuntimeError, NotImplementedError):
+        return False
+    twice = float((u * image).sum())
+    if not (math.isfinite(once) and math.isfinite(twice)):
+        return True  # a diverged model says nothing of its operations
+    return abs(once - twice) <= 1e-3 * (abs(once) + float(u.norm() * image.norm())) + 1e-12
+
+
+def model_forward(model: nn.Module, names: Sequence[str], inputs: Tensor) -> Forward:
+    """The model on ``inputs`` as a function of the named parameters; tied weights move together."""
+    return lambda tensors: functional_call(model, dict(zip(names, tensors, strict=True)), (inputs,))
+
+
+Kept = TypeVar("Kept")
+
+
+class Retained(Generic[Kept]):
+    """Graphs of chunks kept between products, as many as fit into ``memory`` bytes of saved activations."""
+
+    def __init__(self, tensors: list[Tensor], memory: int) -> None:
+        self._tensors, self._left = tensors, memory
+        self._kept: dict[int, Kept] = {}
+
+    def get(self, index: int, build: Callable[[], Kept]) -> Kept:
+        """Chunk ``index``: the kept graph, or a new one, which is kept if there is room."""
+        if index in self._kept:
+            return self._kept[index]
+        with saved_bytes(self._tensors) as size:
+            made = build()
+        if size[0] <= self._left:
+            self._left -= size[0]
+            self._kept[index] = made
+        return made
+
+
+def check_logits(logits: Tensor) -> Tensor:
+    """``logits`` if they have shape (b, k), or a clear error."""
+    if not isinstance(logits, Tensor) or logits.ndim != 2:
+        shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+        raise BadInput(f"the model must map inputs to logits of shape (n, k); got {shape}")
+    return logits
+
+
+def check_repeatable(model: nn.Module, data: Data, batch_norm: str, rows: int = 64) -> None:
+    """Two forward passes over a few rows must agree: random layers would make a matrix that is not one."""
+    few = data.inputs[: max(2, rows)]
+    with frozen(model, batch_norm), torch.no_grad():
+        first, second = check_logits(model(few)), model(few)
+    same = torch.equal(first, second) or torch.allclose(first, second, rtol=1e-5, atol=1e-6, equal_nan=True)
+    if not same:
+        raise BadInput(
+            "the model is random even in eval mode: two passes over the same inputs differ; freeze its noise "
+            "(a fixed mask or sample) before its curvature is measured"
+        )

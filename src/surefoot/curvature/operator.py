@@ -1,0 +1,65 @@
+"""What every curvature matrix offers: products, and from them eigenpairs, trace and spectral density."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from surefoot.curvature.lanczos import Eigenpairs, extreme_pairs
+from surefoot.errors import BadInput
+
+__all__ = ["Operator"]
+
+
+class Operator(ABC):
+    """A symmetric d × d matrix known by its products; vectors are flat, in the order of the parameters.
+
+    Attributes:
+        dim: d.
+        dtype, device: of its vectors.
+        facts: what the matrix is of: loss, reduction, n, batch norm, parameters.
+    """
+
+    dim: int
+    dtype: torch.dtype
+    device: torch.device
+    facts: dict[str, Any]
+
+    @abstractmethod
+    def matvec(self, v: Tensor) -> Tensor:
+        """(d,) product with the vector v (d,)."""
+
+    def matmat(self, v: Tensor) -> Tensor:
+        """(d, m) products with the columns of v (d, m)."""
+        if v.ndim != 2:
+            raise BadInput(f"v must have shape ({self.dim}, m); got {tuple(v.shape)}")
+        return torch.stack([self.matvec(column) for column in v.T], dim=1)
+
+    def top(self, k: int = 1, tol: float = 1e-2, start: Tensor | Eigenpairs | None = None, **limits: Any) -> Eigenpairs:
+        """The k algebraically largest eigenvalues, largest first, to a relative residual of ``tol``.
+
+        Args:
+            k: how many.
+            tol: converged when every residual is at most ``tol`` times the largest magnitude seen.
+            start: vectors (d, m) or an earlier result to start from, of a model that has moved since too.
+            limits: ``max_matvecs`` and ``seed``, see `extreme_pairs`.
+        """
+        return extreme_pairs(self.matmat, self.dim, k, tol, start, self.dtype, self.device, largest=True, **limits)
+
+    def bottom(
+        self, k: int = 1, tol: float = 1e-2, start: Tensor | Eigenpairs | None = None, **limits: Any
+    ) -> Eigenpairs:
+        """The k algebraically smallest eigenvalues, smallest first; otherwise as `top`."""
+        return extreme_pairs(self.matmat, self.dim, k, tol, start, self.dtype, self.device, largest=False, **limits)
+
+    def dense(self) -> Tensor:
+        """(d, d) the matrix itself; for small d only."""
+        return self.matmat(torch.eye(self.dim, dtype=self.dtype, device=self.device))
+
+    def _check(self, v: Tensor) -> Tensor:
+        if not isinstance(v, Tensor) or v.shape != (self.dim,):
+            raise BadInput(f"v must be a tensor of shape ({self.dim},); got {getattr(v, 'shape', type(v).__name__)}")
+        return v.detach().to(self.device, self.dtype)

@@ -1,0 +1,172 @@
+"""A dense first layer seen through the leading directions of its inputs: where the top eigenvector lives.
+
+For natural images nearly all of the top Gauss–Newton eigenvector's first-layer block lies in the span of the
+inputs' first hundred principal directions P (f, r). Restricting that block to V = C Pᵀ turns products with the
+inputs X (n, f) into products with X P (n, r), thirty times smaller for CIFAR and r = 100. P is orthonormal, so
+the restricted matrix is a compression of G: its largest eigenvalue never exceeds G's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from surefoot.curvature.chunks import Data, frozen
+from surefoot.curvature.lanczos import Eigenpairs
+from surefoot.curvature.linearised import Linearised, differentiable_twice
+from surefoot.curvature.losses import LogitLoss
+from surefoot.curvature.operator import Operator
+from surefoot.curvature.parameters import flatten, split
+
+__all__ = ["PrincipalGaussNewton", "first_dense", "principal_directions"]
+
+
+def first_dense(model: nn.Module, inputs: Tensor) -> str | None:
+    """Name of the one Linear layer that is fed the flattened inputs themselves, if there is such a layer."""
+    few = inputs[:2]
+    flat = few.reshape(len(few), -1)
+    fed: list[str] = []
+    calls: dict[str, int] = {}
+
+    def watch(name: str) -> Callable[..., None]:
+        def hook(module: nn.Module, arguments: tuple[Tensor, ...]) -> None:
+            calls[name] = calls.get(name, 0) + 1
+            if arguments[0].shape == flat.shape and torch.equal(arguments[0], flat):
+                fed.append(name)
+
+        return hook
+
+    layers = {name: module for name, module in model.named_modules() if isinstance(module, nn.Linear)}
+    handles = [module.register_forward_pre_hook(watch(name)) for name, module in layers.items()]
+    try:
+        with torch.no_grad():
+            model(few)
+    finally:
+        for handle in handles:
+            handle.remove()
+    if len(fed) != 1 or calls[fed[0]] != 1:
+        return None
+    weight = layers[fed[0]].weight
+    users = sum(value is weight for module in model.modules() for value in module.parameters(recurse=False))
+    return fed[0] if users == 1 and weight.requires_grad else None
+
+
+def principal_directions(inputs: Tensor, count: int, seed: int = 0, rounds: int = 4) -> Tensor:
+    """(f, r) orthonormal leading right singular vectors of the flattened inputs, by a randomised range finder.
+
+    Not centred: a first layer's gradient is a combination of the inputs themselves.
+    """
+    x = inputs.reshape(len(inputs), -1)
+    count = min(count, *x.shape)
+    generator = torch.Generator().manual_seed(seed)
+    wide = min(count + 16, *x.shape)
+    q = torch.randn(x.shape[1], wide, generator=generator, dtype=torch.float64).to(x)
+    for _ in range(rounds):
+        q = torch.linalg.qr(x.T @ (x @ torch.linalg.qr(q).Q)).Q
+    _, _, v = torch.linalg.svd(x @ q, full_matrices=False)
+    leading: Tensor = q @ v.T[:, :count]
+    return leading.contiguous()
+
+
+class PrincipalGaussNewton(Operator):
+    """The Gauss–Newton matrix compressed to first-layer weights C Pᵀ (o, f) and all other parameters.
+
+    Its vectors hold C (o, r), the first layer's bias, then the other parameters in the model's order.
+    """
+
+    def __init__(
+        self, model: nn.Module, data: Data, loss: LogitLoss, layer: str, directions: Tensor, others: dict[str, Tensor]
+    ) -> None:
+        self._model, self._data, self._loss = model, data, loss
+        dense = model.get_submodule(layer)
+        assert isinstance(dense, nn.Linear)
+        self._dense = dense
+        self._directions = directions
+        self._names = list(others)
+        weight = self._dense.weight
+        out, bias = weight.shape[0], self._dense.bias
+        self._moving = [torch.zeros(out, directions.shape[1]).to(weight).requires_grad_()]
+        if bias is not None and bias.requires_grad:
+            self._moving.append(torch.zeros_like(bias).requires_grad_())
+        self._others = list(others.values())
+        self._small = [x.reshape(len(x), -1) @ directions for x, _ in data.chunks()]
+        self.dtype, self.device = weight.dtype, weight.device
+        self.dim = sum(tensor.numel() for tensor in self._tensors)
+        self.facts = {
+            "matrix": "gauss-newton, first layer compressed",
+            "n": len(data),
+            "directions": directions.shape[1],
+        }
+        self._linear: list[Linearised] | None = None
+        self._hidden: list[Tensor] = []
+        with frozen(model, "eval"):
+            few = partial(self._forward, data.inputs[:2], self._small[0][:2])
+            self._twice = differentiable_twice(few, self._tensors)
+
+    @property
+    def _tensors(self) -> list[Tensor]:
+        return [*self._moving, *self._others]
+
+    def refresh(self) -> None:
+        """Take the model as it is now: one forward pass, and the graph for all products until the next call."""
+        self._linear, self._hidden = [], []
+        with frozen(self._model, "eval"):
+            for (inputs, _), small in zip(self._data.chunks(), self._small, strict=True):
+                self._linear.append(Linearised(partial(self._forward, inputs, small), self._tensors, self._twice))
+
+    def _forward(self, inputs: Tensor, small: Tensor, tensors: Sequence[Tensor]) -> Tensor:
+        moving, others = tensors[: len(self._moving)], tensors[len(self._moving) :]
+
+        def replace(module: nn.Module, arguments: tuple[Tensor, ...], output: Tensor) -> Tensor:
+            shifted = output.detach() + small @ moving[0].T
+            hidden = shifted + moving[1] if len(moving) > 1 else shifted
+            self._hidden.append(hidden)
+            return hidden
+
+        handle = self._dense.register_forward_hook(replace)
+        try:
+            logits: Tensor = functional_call(self._model, dict(zip(self._names, others, strict=True)), (inputs,))
+            return logits
+        finally:
+            handle.remove()
+
+    def matvec(self, v: Tensor) -> Tensor:
+        """(r-dimensional) product with the compressed matrix."""
+        return self._product(self._check(v))[0]
+
+    def _product(self, v: Tensor, whole: bool = False) -> tuple[Tensor, Tensor | None]:
+        """The compressed product and, if ``whole``, the gradient of the full first-layer weight (o, f)."""
+        if self._linear is None:
+            self.refresh()
+        assert self._linear is not None
+        parts = split(v, self._tensors)
+        total = torch.zeros_like(v)
+        weight = torch.zeros_like(self._dense.weight) if whole else None
+        for linear, hidden, (inputs, labels) in zip(self._linear, self._hidden, self._data.chunks(), strict=True):
+            s = self._loss.hessian_product(linear.logits.detach(), labels, linear.jvp(parts)) / len(self._data)
+            total += flatten(linear.vjp(s), self._tensors)
+            if weight is not None:
+                (delta,) = torch.autograd.grad(linear.logits, hidden, s, retain_graph=True)
+                weight += delta.T @ inputs.reshape(len(inputs), -1)
+        return total, weight
+
+    def lift(self, v: Tensor) -> Tensor:
+        """(d,) the compressed vector as one of the whole model, first layer first; of the same length."""
+        parts = split(v, self._tensors)
+        return torch.cat([(parts[0] @ self._directions.T).reshape(-1), *(part.reshape(-1) for part in parts[1:])])
+
+    def verify(self, pair: Eigenpairs) -> float:
+        """‖G y − θ y‖ in the whole space, of the lifted top pair: an eigenvalue of G lies within it of θ.
+
+        J y needs the compressed inputs only, so this costs one transposed product with the inputs.
+        """
+        theta, y = float(pair.values[0]), pair.vectors[:, 0]
+        inside, weight = self._product(y, whole=True)
+        assert weight is not None
+        seen = split(inside, self._tensors)[0]
+        outside = max(0.0, float(weight.double().square().sum() - seen.double().square().sum()))
+        return float((float((inside - theta * y).double().square().sum()) + outside) ** 0.5)

@@ -1,0 +1,102 @@
+"""Reading λ_max of the Gauss–Newton matrix again and again along a run, for the price of a few gradient steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from surefoot.curvature.chunks import Data, frozen
+from surefoot.curvature.gauss_newton import GaussNewton
+from surefoot.curvature.lanczos import Eigenpairs
+from surefoot.curvature.linearised import check_repeatable
+from surefoot.curvature.losses import LogitLoss, loss_named
+from surefoot.curvature.parameters import select
+from surefoot.curvature.principal import PrincipalGaussNewton, first_dense, principal_directions
+from surefoot.errors import BadInput
+
+__all__ = ["Sharpness", "SharpnessReading"]
+
+
+@dataclass(frozen=True)
+class SharpnessReading:
+    """λ_max of the Gauss–Newton matrix at one moment.
+
+    ``value`` is a Ritz value and so never above λ_max but by rounding. ``residual`` bounds its distance to an
+    eigenvalue; it is of the whole matrix if ``verified``, else of the compressed one. ``matvecs`` counts products
+    with the matrix that was used, ``full_products`` those with the whole one.
+    """
+
+    value: float
+    residual: float
+    verified: bool
+    matvecs: int
+    full_products: int
+    outcome: str
+
+
+class Sharpness:
+    """A reader of Gauss–Newton sharpness that is set up once and then follows the model as it moves.
+
+    A model whose first layer is dense on the inputs is read through the inputs' principal directions
+    (`PrincipalGaussNewton`); any other by `GaussNewton`, warm-started. Arguments as `GaussNewton`.
+
+    Args:
+        directions: principal directions of the inputs to keep.
+        products: budget of products per reading; the first reading, which has no start, takes twice as many.
+
+    >>> model = nn.Sequential(nn.Linear(8, 6), nn.Tanh(), nn.Linear(6, 3))
+    >>> reader = Sharpness(model, torch.randn(40, 8, generator=torch.Generator().manual_seed(0)))
+    >>> reader.read(verify=True).verified
+    True
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        inputs: Any,
+        labels: Any = None,
+        loss: str | LogitLoss | Callable[[Tensor, Tensor], Tensor] = "ce",
+        *,
+        chunk: int | None = None,
+        directions: int = 100,
+        products: int = 8,
+        seed: int = 0,
+    ) -> None:
+        if products < 2:
+            raise BadInput(f"products must be at least 2; got {products}")
+        self._model, self._loss, self._products, self._seed = model, loss_named(loss), products, seed
+        self._parameters = select(model)
+        self._data = Data.of(model, inputs, labels, chunk)
+        if self._loss.needs_labels and labels is None:
+            raise BadInput("labels are needed: this loss's Hessian in the logits depends on them")
+        check_repeatable(model, self._data, "eval")
+        self._last: Eigenpairs | None = None
+        with frozen(model, "eval"):
+            layer = first_dense(model, self._data.inputs)
+        self._compressed: PrincipalGaussNewton | None = None
+        if layer is not None:
+            own = {f"{layer}.weight", f"{layer}.bias"}
+            others = {name: value for name, value in self._parameters.items() if name not in own}
+            found = principal_directions(self._data.inputs, directions, seed)
+            self._compressed = PrincipalGaussNewton(model, self._data, self._loss, layer, found, others)  # type: ignore[arg-type]
+
+    def read(self, verify: bool = False, tol: float = 1e-3) -> SharpnessReading:
+        """λ_max now. With ``verify``, one product with the whole matrix bounds the error of the value."""
+        budget = self._products if self._last is not None else 2 * self._products
+        limits: dict[str, Any] = {"max_matvecs": budget, "max_basis": budget, "seed": self._seed}
+        if self._compressed is None:
+            operator = GaussNewton(self._model, self._data.inputs, self._data.labels, self._loss, chunk=self._data.rows)
+            pair = operator.top(1, tol, self._last, **limits)
+            return self._reading(pair, float(pair.residuals[0]), verified=True, full=pair.matvecs)
+        self._compressed.refresh()
+        pair = self._compressed.top(1, tol, self._last, **limits)
+        if not verify or pair.outcome == "non-finite":
+            return self._reading(pair, float(pair.residuals[0]), verified=False, full=0)
+        return self._reading(pair, self._compressed.verify(pair), verified=True, full=1)
+
+    def _reading(self, pair: Eigenpairs, residual: float, verified: bool, full: int) -> SharpnessReading:
+        self._last = pair if pair.outcome != "non-finite" else None
+        return SharpnessReading(float(pair.values[0]), residual, verified, pair.matvecs, full, pair.outcome)

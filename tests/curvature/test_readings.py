@@ -1,0 +1,296 @@
+"""Batch sharpness, trace, density, Jacobian norms, the SAM path and the sharpness reader."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from surefoot.curvature import (
+    GaussNewton,
+    Hessian,
+    Sharpness,
+    batch_sharpness,
+    curvature_along_sam,
+    jacobian_norms,
+    rayleigh,
+    spectral_density,
+    trace,
+)
+from surefoot.curvature.principal import first_dense, principal_directions
+from surefoot.errors import BadInput
+
+from .cases import MODELS, case, dense_gauss_newton, dense_hessian, flat_function
+
+
+class Quadratic(nn.Module):
+    """Logits whose 'loss' below is ½ Σ a_j (θ_j − x_j)²: every batch has the Hessian diag(a)."""
+
+    def __init__(self, a):
+        super().__init__()
+        self.a, self.theta = a, nn.Parameter(torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64))
+
+    def forward(self, x):
+        return self.a.sqrt() * (self.theta - x)
+
+
+def quadratic_loss(logits, labels):
+    return 0.5 * logits.square().sum(1)
+
+
+A = torch.tensor([1.0, 5.0, 20.0], dtype=torch.float64)
+
+
+class TestBatchSharpness:
+    def test_of_a_quadratic_lies_in_its_spectrum(self):
+        x = torch.randn(200, 3, dtype=torch.float64)
+        for kind in ("mean of ratios", "ratio of means"):
+            found = batch_sharpness(Quadratic(A), x, torch.zeros(200, dtype=int), 8, loss=quadratic_loss, kind=kind)
+            assert 1 <= found.value <= 20
+            assert found.batches >= 10
+            assert found.standard_error <= 0.01 * found.value or found.batches == 500
+
+    def test_all_rows_make_the_rayleigh_quotient_of_the_gradient(self):
+        model, inputs, labels = case("mlp")
+        hessian = Hessian(model, inputs, labels)
+        expected = rayleigh(hessian, hessian.gradient())
+        found = batch_sharpness(model, inputs, labels, len(inputs))
+        np.testing.assert_allclose(found.value, expected, rtol=1e-9)
+        assert (found.batches, found.standard_error) == (1, 0.0)
+        gauss = batch_sharpness(model, inputs, labels, len(inputs), matrix="gauss-newton")
+        np.testing.assert_allclose(gauss.value, rayleigh(GaussNewton(model, inputs), hessian.gradient()), rtol=1e-9)
+
+    def test_every_batch_by_brute_force(self):
+        """All batches of one row: the mean over 40 draws of a set of 5 equals the mean over its rows."""
+        model, inputs, labels = case("mlp", n=5)
+        each = [batch_sharpness(model, inputs[i : i + 1], labels[i : i + 1], 1).value for i in range(5)]
+        found = batch_sharpness(model, inputs, labels, 1, tol=1e-9, max_batches=600)
+        assert abs(found.value - np.mean(each)) <= 4 * found.standard_error
+
+    def test_momentum(self):
+        model, inputs, labels = case("mlp")
+        hessian = Hessian(model, inputs, labels)
+        g, v = hessian.gradient(), torch.randn(hessian.dim, dtype=torch.float64)
+        s = 0.5 * v + g
+        expected = float(s @ hessian.matvec(s) / (s @ g))
+        found = batch_sharpness(model, inputs, labels, 11, kind="momentum", velocity=v, momentum=0.5)
+        np.testing.assert_allclose(found.value, expected, rtol=1e-9)
+
+    def test_flat_batches_are_left_out_and_counted(self):
+        x = torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64).repeat(6, 1)
+        found = batch_sharpness(Quadratic(A), x, torch.zeros(6, dtype=int), 2, loss=quadratic_loss, max_batches=12)
+        assert found.flat == found.batches == 12
+        assert np.isnan(found.value)
+
+    def test_seeds_and_bad_arguments(self):
+        model, inputs, labels = case("mlp")
+        a, b = (batch_sharpness(model, inputs, labels, 3, seed=1, max_batches=12) for _ in range(2))
+        assert a == b
+        for arguments, says in [
+            ({"batch_size": 0}, "batch_size"),
+            ({"batch_size": 12}, "batch_size"),
+            ({"batch_size": 2, "kind": "max"}, "kind"),
+            ({"batch_size": 2, "matrix": "fisher"}, "matrix"),
+            ({"batch_size": 2, "kind": "momentum"}, "velocity"),
+        ]:
+            with pytest.raises(BadInput, match=says):
+                batch_sharpness(model, inputs, labels, **arguments)
+
+
+class TestTraceAndDensity:
+    @pytest.mark.parametrize("kind", [GaussNewton, Hessian])
+    def test_hutch_stays_inside_its_interval(self, kind):
+        model, inputs, labels = case("mlp", n=40)
+        operator = kind(model, inputs, labels)
+        exact = float(operator.dense().trace())
+        inside = 0
+        for seed in range(40):
+            found = trace(operator, 30, seed=seed)
+            assert found.matvecs == 30
+            inside += abs(found.value - exact) <= 3.5 * found.standard_error + 1e-9  # ten samples: wide tails
+        assert inside >= 35
+
+    def test_exact_where_the_sketch_spans_everything(self):
+        model, inputs, _ = case("linear")
+        operator = GaussNewton(model, inputs)
+        found = trace(operator, 60)
+        np.testing.assert_allclose(found.value, float(operator.dense().trace()), rtol=1e-9)
+        assert found.standard_error == 0
+        with pytest.raises(BadInput, match="products"):
+            trace(operator, 3)
+
+    def test_density_integrates_to_one_and_has_the_moments(self):
+        model, inputs, labels = case("mlp", n=40)
+        operator = Hessian(model, inputs, labels)
+        values = torch.linalg.eigvalsh(operator.dense())
+        found = spectral_density(operator, probes=60, steps=30, points=2000)
+        step = found.grid[1] - found.grid[0]
+        np.testing.assert_allclose(float(found.density.sum() * step), 1, atol=2e-3)
+        mean = float((found.density * found.grid).sum() * step)
+        assert abs(mean - float(values.mean())) < 0.15 * float(values.std())
+        second = float((found.density * (found.grid - mean) ** 2).sum() * step)
+        np.testing.assert_allclose(second, float(values.var(correction=0)) + found.width**2, rtol=0.25)
+        assert (found.standard_error >= 0).all()
+
+    def test_density_of_a_zero_matrix(self):
+        model, inputs, labels = case("linear")
+        found = spectral_density(GaussNewton(model, inputs, labels, loss=lambda z, y: z[:, 0]))
+        assert torch.isfinite(found.density).all()
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("chunk", [None, 4])
+def test_jacobian_norms_against_dense_ones(name, chunk):
+    model, inputs, _ = case(name)
+    model.eval()
+    logits, theta = flat_function(model, inputs)
+    jacobian = torch.autograd.functional.jacobian(logits, theta)
+    expected = torch.linalg.matrix_norm(jacobian, 2)
+    torch.testing.assert_close(jacobian_norms(model, inputs, chunk=chunk), expected, rtol=1e-8, atol=1e-10)
+
+
+def test_jacobian_norms_of_some_parameters():
+    model, inputs, _ = case("mlp")
+    logits, theta = flat_function(model, inputs)
+    jacobian = torch.autograd.functional.jacobian(logits, theta)[:, :, 30:36]
+    found = jacobian_norms(model, inputs, names=["0.bias"])
+    torch.testing.assert_close(found, torch.linalg.matrix_norm(jacobian, 2), rtol=1e-8, atol=1e-10)
+
+
+def test_rayleigh_quotient():
+    model, inputs, labels = case("mlp")
+    dense = dense_hessian(model, inputs, labels, "ce")
+    v = torch.randn(len(dense), dtype=torch.float64)
+    np.testing.assert_allclose(rayleigh(Hessian(model, inputs, labels), v), float(v @ dense @ v / (v @ v)), rtol=1e-9)
+    with pytest.raises(BadInput, match="zero"):
+        rayleigh(Hessian(model, inputs, labels), 0 * v)
+
+
+def test_curvature_along_the_sam_path():
+    model, inputs, labels = case("mlp", n=60)
+    before = [p.clone() for p in model.parameters()]
+    g = Hessian(model, inputs, labels).gradient()
+    found = curvature_along_sam(model, inputs, labels, rho=0.5, points=3, tol=1e-6, max_matvecs=400)
+    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+    assert [point.t for point in found] == [0, 0.5, 1]
+    logits, theta = flat_function(model, inputs)
+    for point in found:
+        moved = theta + point.t * 0.5 * g / g.norm()
+        loss = lambda v: nn.functional.cross_entropy(logits(v), labels)  # noqa: E731
+        values = torch.linalg.eigvalsh(torch.autograd.functional.hessian(loss, moved))
+        np.testing.assert_allclose([point.smallest, point.largest], [values[0], values[-1]], rtol=1e-4, atol=1e-6)
+    with pytest.raises(BadInput, match="rho"):
+        curvature_along_sam(model, inputs, labels, rho=0.0)
+
+
+class TestSharpness:
+    def images(self, n=120, features=60, dtype=torch.float64):
+        """Inputs whose variance falls off quickly, as that of natural images does."""
+        torch.manual_seed(0)
+        return (torch.randn(n, features) * 2.0 ** -torch.arange(features).div(4)).to(dtype)
+
+    def net(self, dtype=torch.float64):
+        torch.manual_seed(1)
+        return nn.Sequential(nn.Flatten(), nn.Linear(60, 20), nn.Tanh(), nn.Linear(20, 4)).to(dtype)
+
+    def test_with_all_directions_it_is_the_whole_matrix(self):
+        model, inputs = self.net(), self.images()
+        reader = Sharpness(model, inputs, directions=60, products=40)
+        exact = float(torch.linalg.eigvalsh(GaussNewton(model, inputs).dense())[-1])
+        found = reader.read(verify=True, tol=1e-8)
+        np.testing.assert_allclose(found.value, exact, rtol=1e-9)
+        assert found.residual <= 1e-5 * exact
+        assert found.full_products == 1
+
+    @pytest.mark.parametrize("directions", [5, 20])
+    def test_a_verified_reading_bounds_its_error(self, directions):
+        model, inputs = self.net(), self.images()
+        reader = Sharpness(model, inputs, directions=directions, chunk=50)
+        for _ in range(4):
+            values = torch.linalg.eigvalsh(GaussNewton(model, inputs).dense())
+            found = reader.read(verify=True)
+            assert found.value <= float(values[-1]) * (1 + 1e-9)
+            assert float((values - found.value).abs().min()) <= found.residual
+            with torch.no_grad():
+                for p in model.parameters():
+                    p.add_(0.05 * torch.randn_like(p))
+
+    def test_the_residual_is_that_of_the_lifted_vector(self):
+        model, inputs = self.net(), self.images()
+        reader = Sharpness(model, inputs, directions=6)
+        found = reader.read(verify=True)
+        y = reader._compressed.lift(reader._last.vectors[:, 0])
+        operator = GaussNewton(model, inputs)
+        np.testing.assert_allclose(float(y.norm()), 1, rtol=1e-9)
+        np.testing.assert_allclose(float((operator.matvec(y) - found.value * y).norm()), found.residual, rtol=1e-6)
+
+    def test_it_follows_a_model_that_moves(self):
+        model, inputs = self.net(torch.float32), self.images(dtype=torch.float32)
+        labels = torch.randint(0, 4, (120,))
+        reader = Sharpness(model, inputs)
+        step = torch.optim.SGD(model.parameters(), 0.3)
+        for _ in range(20):
+            step.zero_grad()
+            nn.functional.cross_entropy(model(inputs), labels).backward()
+            step.step()
+            exact = GaussNewton(model, inputs).top(1, 1e-5, max_matvecs=200)
+            np.testing.assert_allclose(reader.read().value, float(exact.values[0]), rtol=1e-2)
+
+    @pytest.mark.parametrize("name", ["convolution", "tied", "batch norm"])
+    def test_any_other_model_by_the_whole_matrix(self, name):
+        model, inputs, labels = case(name)
+        found = Sharpness(model, inputs, products=30).read()
+        exact = float(torch.linalg.eigvalsh(dense_gauss_newton(model, inputs, labels, "ce"))[-1])
+        np.testing.assert_allclose(found.value, exact, rtol=1e-3)
+        assert found.verified
+
+    def test_nothing_about_the_model_changes(self):
+        model, inputs = self.net(), self.images()
+        model.train()
+        before = {name: value.clone() for name, value in model.state_dict().items()}
+        for p in model.parameters():
+            p.grad = torch.ones_like(p)
+        random = torch.get_rng_state()
+        Sharpness(model, inputs).read(verify=True)
+        assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+        assert all((p.grad == 1).all() for p in model.parameters())
+        assert model.training
+        assert torch.equal(random, torch.get_rng_state())
+        assert not model[1]._forward_hooks
+
+    def test_a_diverged_model_is_an_outcome_and_the_next_reading_recovers(self):
+        model, inputs = self.net(), self.images()
+        reader = Sharpness(model, inputs)
+        kept = model[1].weight.detach().clone()
+        with torch.no_grad():
+            model[1].weight.fill_(torch.nan)
+        assert reader.read(verify=True).outcome == "non-finite"
+        with torch.no_grad():
+            model[1].weight.copy_(kept)
+        assert reader.read().outcome != "non-finite"
+
+    def test_bad_arguments(self):
+        with pytest.raises(BadInput, match="products"):
+            Sharpness(self.net(), self.images(), products=1)
+        with pytest.raises(BadInput, match="labels are needed"):
+            Sharpness(self.net(), self.images(), loss=lambda z, y: z[:, 0])
+
+
+def test_first_dense_layer():
+    plain = nn.Sequential(nn.Flatten(), nn.Linear(12, 5), nn.Tanh(), nn.Linear(5, 3))
+    x = torch.randn(4, 3, 4)
+    assert first_dense(plain, x) == "1"
+    assert first_dense(nn.Sequential(nn.Flatten(), nn.Tanh(), nn.Linear(12, 3)), x) is None
+    assert first_dense(nn.Sequential(nn.Conv1d(3, 2, 1), nn.Flatten(), nn.Linear(8, 3)), x) is None
+    model, inputs, _ = case("tied")
+    assert first_dense(model, inputs) is None
+
+
+def test_principal_directions_are_the_leading_singular_vectors():
+    random = torch.Generator().manual_seed(0)
+    x = torch.randn(80, 30, generator=random, dtype=torch.float64) * 1.5 ** -torch.arange(30.0)
+    found = principal_directions(x, 6)
+    torch.testing.assert_close(found.T @ found, torch.eye(6, dtype=torch.float64))
+    exact = torch.linalg.svd(x).Vh[:6].T
+    overlap = torch.linalg.svdvals(exact.T @ found)
+    assert overlap.min() > 1 - 1e-6
+    assert principal_directions(x[:4], 100).shape == (30, 4)
