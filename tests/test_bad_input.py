@@ -56,6 +56,12 @@ BAD_LOGITS = {
     "softmaxed float32": (softmax(LOGITS, axis=1).astype(np.float32), LABELS, "from_probs"),
     "softmaxed float16": (softmax(LOGITS, axis=1).astype(np.float16), LABELS, "from_probs"),
     "softmaxed tensor": (torch.softmax(torch.tensor(LOGITS), 1), LABELS, "from_probs"),
+    "softmaxed bfloat16": (torch.softmax(torch.tensor(LOGITS), 1).bfloat16(), LABELS, "from_probs"),
+    "softmaxed, then cast": (softmax(LOGITS.astype(np.float32), axis=1).astype(np.float64), LABELS, "from_probs"),
+    "softmaxed, then rounded": (softmax(LOGITS, axis=1).round(4), LABELS, "from_probs"),
+    "masked": (np.ma.masked_array(LOGITS, mask=LOGITS > 0.5), LABELS, "masked"),
+    "sparse tensor": (torch.tensor(LOGITS).to_sparse(), LABELS, "rectangular"),
+    "huge whole numbers": (np.array([[2**63 - 2, 2**63 - 1]]), [1], r"2\*\*53"),
 }
 BAD_LABELS = {
     "too few": (LABELS[:-1], r"shape \(6,\)"),
@@ -74,6 +80,7 @@ BAD_LABELS = {
     "booleans": (LABELS > 1, "whole numbers"),
     "text": (["a"] * N, "whole numbers"),
     "float tensor": (torch.zeros(N), "whole numbers"),
+    "masked": (np.ma.masked_array(LABELS, mask=LABELS == 2), "masked"),
 }
 PROBS = softmax(LOGITS, axis=1)
 BAD_PROBS = {
@@ -120,6 +127,8 @@ GOOD_LOGITS = {
     "all equal": np.full((N, K), 1 / K),
     "zeros": np.zeros((N, K)),
     "one row off": np.concatenate([PROBS[:-1], PROBS[-1:] + 1e-3]),
+    "foreign byte order": LOGITS.astype(">f8"),
+    "wider than float64": LOGITS.astype(np.longdouble),
     "shifted probabilities": PROBS + 1,
     "log-probabilities": np.log(PROBS),
     "integers": np.arange(N * K).reshape(N, K),

@@ -79,11 +79,25 @@ BAD_TABLES = {
     "missing": ("label,a,b\n0,1,\n", "not a table of numbers"),
     "ragged": ("label,a,b\n0,1,2\n1,2\n", "not a table of numbers"),
     "short rows": ("label,a,b\n0,1\n1,2\n", "header names 3 columns"),
-    "fraction": ("label,a,b\n0,1,2\n0.5,1,2\n", "row 3.*whole number"),
-    "NaN label": ("label,a,b\nnan,1,2\n", "row 2.*whole number"),
+    "fraction": ("label,a,b\n0,1,2\n0.5,1,2\n", "row 1.*whole number"),
+    "NaN label": ("label,a,b\nnan,1,2\n", "row 0.*whole number"),
     "label out of range": ("label,a,b\n2,1,2\n", r"0\.\.1"),
     "NaN": ("label,a,b\n0,nan,2\n", "row 0 has NaN"),
+    "columns out of order": ("label,logit_1,logit_0\n1,5,0\n", "stand in order"),
+    "columns sorted as text": ("label,p0,p1,p10,p2\n0,1,2,3,4\n", "stand in order"),
+    "mixed kinds": ("label,prob_a,logit_b\n0,1,2\n", "all logits or all probabilities"),
+    "repeated names": ("label,a,a\n0,1,2\n", "name of its own"),
+    "rounded probabilities": ("label,a,b,c\n" + "0,0.3333,0.3333,0.3334\n0,0.12,0.48,0.4\n" * 3, "from_probs"),
 }
+
+
+def test_a_header_with_quoted_commas_and_a_wide_one(tmp_path):
+    path = tmp_path / "p.csv"
+    path.write_text('label,"a,x",b\n0,1,2\n')
+    assert Predictions.load(path).classes == 2
+    wide = Predictions(np.random.default_rng(0).normal(size=(2, 120_000)), [0, 1])
+    wide.save(path)
+    assert Predictions.load(path).classes == 120_000
 
 
 @pytest.mark.parametrize("case", BAD_TABLES)
@@ -150,6 +164,42 @@ def test_bad_archives(tmp_path, case):
         Predictions.load(tmp_path / "p.npz")
 
 
+@pytest.mark.parametrize("compress", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_damage_under_any_compression(tmp_path, compress):
+    path = tmp_path / "p.npz"
+    archive(path, {"logits.npy": SCORES, "labels.npy": LABELS}, compress)
+    assert len(Predictions.load(path)) == 4
+    data = path.read_bytes()
+    for at in range(30, len(data), 7):
+        path.write_bytes(data[:at] + bytes([data[at] ^ 64]) + data[at + 1 :])
+        try:
+            loaded = Predictions.load(path)
+        except BadInput:
+            continue
+        assert loaded.labels.tolist() == [0, 0, 0, 0]
+
+
+def test_a_long_header_is_not_read(tmp_path):
+    path = tmp_path / "p.npz"
+    bomb = b"\x93NUMPY\x02\x00" + (10**6).to_bytes(4, "little") + b" " * 10**6
+    archive(path, {"logits.npy": bomb, "labels.npy": LABELS}, zipfile.ZIP_DEFLATED)
+    with pytest.raises(BadInput, match="header is too long"):
+        Predictions.load(path)
+
+
+def test_two_arrays_of_one_name(tmp_path):
+    path = tmp_path / "p.npz"
+    archive(path, {"logits.npy": SCORES, "logits": SCORES, "labels.npy": LABELS})
+    with pytest.raises(BadInput, match="same name"):
+        Predictions.load(path)
+
+
+@pytest.mark.parametrize("path", [None, 3, "x" * 300 + ".npz", "a\0b.npz"])
+def test_paths_that_cannot_be(path):
+    with pytest.raises(BadInput):
+        Predictions.load(path)
+
+
 def test_a_bomb_is_not_unpacked(tmp_path):
     """A small file that unpacks to a gigabyte of honest zeros is read only as far as deflate can explain."""
     path = tmp_path / "p.npz"
@@ -175,12 +225,16 @@ def test_every_truncation_and_flip_is_an_error_or_the_same(tmp_path, suffix):
         damaged.append(bytes(flipped))
     for content in damaged:
         bad.write_bytes(content)
-        said = ""
+        said, loaded = "", None
         try:
-            Predictions.load(bad)
+            loaded = Predictions.load(bad)
         except BadInput as error:
             said = str(error)
         assert "\n" not in said
+        # A table of text has no checksum; the others must notice.
+        if loaded is not None and suffix != ".csv":
+            assert (loaded.labels == p.labels).all()
+            assert (loaded.log_probs == p.log_probs).all()
 
 
 @pytest.mark.parametrize("suffix", [*SUFFIXES, ".CSV"])
@@ -226,6 +280,19 @@ def test_written_files_obey_the_umask(tmp_path):
 def test_a_folder_that_is_missing(tmp_path):
     with pytest.raises(StorageFault, match="cannot write"):
         random_predictions(5, 3).save(tmp_path / "no" / "p.npz")
+
+
+def test_a_parquet_file_of_a_filtered_pandas_table(tmp_path):
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    table = {"label": [0, 1], "prob_0": [0.75, 0.25], "prob_1": [0.25, 0.75], "__index_level_0__": [3, 7]}
+    parquet.write_table(pyarrow.table(table), tmp_path / "p.parquet")
+    p = Predictions.load(tmp_path / "p.parquet")
+    assert p.classes == 2
+    assert p.confidence.tolist() == [0.75, 0.75]
+    twice = pyarrow.Table.from_arrays([pyarrow.array([0])] * 3, names=["label", "a", "a"])
+    parquet.write_table(twice, tmp_path / "p.parquet")
+    with pytest.raises(BadInput, match="name of its own"):
+        Predictions.load(tmp_path / "p.parquet")
 
 
 def test_a_parquet_file_with_nulls_or_words(tmp_path):

@@ -1,8 +1,7 @@
-"""Start-up: what is imported, and how long --help takes. Each case runs in a process of its own."""
+"""Start-up: what is imported, nothing heavier than needed. Each case runs in a process of its own."""
 
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -45,13 +44,3 @@ def test_unknown_names_are_said():
     with pytest.raises(AttributeError, match="has no attribute 'metric'; it has Predictions"):
         surefoot.metric  # noqa: B018
     assert {"Predictions", "metrics", "errors"} <= set(dir(surefoot))
-
-
-def test_help_is_quick():
-    """The promise is half a second on a quiet machine; the best of five, so that a busy one does not fail it."""
-    best = 9.0
-    for _ in range(5):
-        start = time.perf_counter()
-        subprocess.run([sys.executable, "-m", "surefoot", "--help"], capture_output=True, check=True)
-        best = min(best, time.perf_counter() - start)
-    assert best < 1.0

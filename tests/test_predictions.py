@@ -161,8 +161,9 @@ def test_take_gives_the_rows_in_order(p):
     assert (q.probs == fresh.probs).all()
     assert (q.take([1, 3]).confidence == fresh.confidence[[1, 3]]).all()
     assert len(p.take(p.correct)) == p.correct.sum()
-    with pytest.raises(BadInput, match="rows"):
-        p.take([])
+    for rows in ([], [500], [0.5], np.ones(3, bool), "abc", (1, 2)):
+        with pytest.raises(BadInput, match="rows"):
+            p.take(rows)
 
 
 def test_many_blocks_and_threads_equal_one_softmax():
@@ -192,7 +193,29 @@ def test_of_leaves_the_model_as_it_was():
     np.testing.assert_allclose(p.logits, model(inputs).detach().numpy(), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("batch_size", [0, -1])
-def test_of_refuses_an_empty_batch(batch_size):
+@pytest.mark.parametrize("batch_size", [0, -1, 1.5, "4", None])
+def test_of_refuses_an_odd_batch(batch_size):
     with pytest.raises(BadInput, match="batch_size"):
         Predictions.of(torch.nn.Linear(2, 2), torch.zeros(3, 2), [0, 0, 0], batch_size=batch_size)
+
+
+def test_of_refuses_odd_models_and_takes_any_dtype():
+    class Two(torch.nn.Module):
+        def forward(self, x):
+            return x, x
+
+    inputs = np.zeros((3, 2))
+    assert Predictions.of(torch.nn.Linear(2, 2), inputs, [0, 0, 0]).classes == 2
+    for model, labels, says in [
+        (Two(), [0, 0, 0], "logits of shape"),
+        (torch.nn.Flatten(0), [0, 0, 0], "logits of shape"),
+        (lambda x: x, [0, 0, 0], "torch.nn.Module"),
+        (torch.nn.Linear(2, 2), [0, 0], "one per input"),
+    ]:
+        with pytest.raises(BadInput, match=says):
+            Predictions.of(model, inputs, labels)
+
+
+def test_a_confidence_never_exceeds_one():
+    p = Predictions.from_probs(np.concatenate([np.full((3, 1), 1 + 8e-13), np.zeros((3, 4999))], 1), [0, 0, 1])
+    assert p.confidence.tolist() == [1.0, 1.0, 1.0]

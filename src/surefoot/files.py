@@ -7,11 +7,13 @@ file does not say), and never allocates more than the size of the file can expla
 from __future__ import annotations
 
 import contextlib
+import csv
+import io
 import os
+import re
 import tempfile
 import warnings
 import zipfile
-import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -28,12 +30,16 @@ Table = tuple[NDArray[Any], NDArray[Any], str | None]
 # Deflate cannot expand by more than 1032:1, so a larger claim in an archive is a lie.
 _MOST_EXPANSION = 1032
 # Parquet's run lengths may expand without limit; this much is taken on trust, more must be explained.
-_PARQUET_TRUST = 1 << 30
+_PARQUET_TRUST = 1 << 26
 
 
 def read_table(path: Path, split: str | None = None) -> Table:
     """Read scores (n, k) and labels (n,) from ``.npz``, ``.csv`` or ``.parquet``, chosen by the suffix."""
-    if not path.exists():
+    try:
+        found = path.exists()
+    except OSError as error:
+        raise BadInput(f"cannot read {str(path)!r}: {_line(error)}") from error
+    if not found:
         raise BadInput(f"no file at {str(path)!r}; give the path of a .npz, .csv or .parquet file of predictions")
     if path.is_dir():
         raise BadInput(f"{str(path)!r} is a folder; give a .npz, .csv or .parquet file of predictions")
@@ -100,12 +106,16 @@ def _read_npz(path: Path, split: str | None) -> Table:
     try:
         with zipfile.ZipFile(path) as archive:
             members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+            if len(members) < len(archive.infolist()):
+                raise BadInput(f"{str(path)!r} holds two arrays of the same name; write it anew")
             kinds = [kind for kind in ("logits", "probs") if prefix + kind in members]
             if len(kinds) != 1 or prefix + "labels" not in members:
                 raise BadInput(_explain_keys(path, split, sorted(members)))
             scores = _read_member(path, archive, members[prefix + kinds[0]])
             labels = _read_member(path, archive, members[prefix + "labels"])
-    except (zipfile.BadZipFile, zipfile.LargeZipFile, EOFError, NotImplementedError, RuntimeError) as error:
+    except BadInput:
+        raise
+    except Exception as error:  # its decompressors raise a dozen types on damaged bytes
         raise BadInput(f"{str(path)!r} is not an intact .npz file: {_line(error)}") from error
     return scores, labels, kinds[0]
 
@@ -127,26 +137,41 @@ def _read_member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) ->
     if info.compress_size > path.stat().st_size or info.file_size > _MOST_EXPANSION * (info.compress_size + 64):
         raise BadInput(f"{where} claims {info.file_size} bytes, more than its file can hold; the file is damaged")
     with archive.open(info) as stream:
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("error")  # numpy tries to mend odd headers; we do not want them mended
-                shape, fortran, dtype = _HEADERS[np.lib.format.read_magic(stream)](stream)
-        except Exception as error:  # its parser raises a dozen types on damaged bytes
-            raise BadInput(f"{where} is not a NumPy array: {_line(error)}") from error
+        shape, fortran, dtype = _read_header(stream, where)
         if dtype.hasobject or dtype.kind not in "fiub":
             raise BadInput(f"{where} must hold plain numbers; got dtype {dtype}")
-        if any(size < 0 for size in shape) or _bytes(shape, dtype) > info.file_size:
+        if len(shape) > 3 or any(not 0 <= size < 2**48 for size in shape) or _bytes(shape, dtype) > info.file_size:
             raise BadInput(f"{where} claims shape {shape}, more than its {info.file_size} bytes; the file is damaged")
-        try:
-            data = stream.read(_bytes(shape, dtype))
-        except zlib.error as error:
-            raise BadInput(f"{where} is damaged: {error}") from error
+        data = stream.read(_bytes(shape, dtype))
         if len(data) != _bytes(shape, dtype) or stream.read(1):
             raise BadInput(f"{where} has a length that does not fit shape {shape}; the file is damaged")
     return np.frombuffer(data, dtype).reshape(shape, order="F" if fortran else "C")
 
 
-_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+# Version of the array format: bytes of the header's length, and numpy's reader of what follows.
+_HEADERS = {
+    (1, 0): (2, np.lib.format.read_array_header_1_0),
+    (2, 0): (4, np.lib.format.read_array_header_2_0),
+}
+_LONGEST_HEADER = 1 << 14
+
+
+def _read_header(stream: IO[bytes], where: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Shape, order and dtype; the header's length is checked before it is read."""
+    start = stream.read(8)
+    if start[:6] != b"\x93NUMPY" or tuple(start[6:8]) not in _HEADERS:
+        raise BadInput(f"{where} is not a NumPy array of format 1 or 2; write it with numpy.savez")
+    digits, read = _HEADERS[start[6], start[7]]
+    size = stream.read(digits)
+    if int.from_bytes(size, "little") > _LONGEST_HEADER:
+        raise BadInput(f"{where} is not a NumPy array of plain numbers: its header is too long")
+    header = io.BytesIO(size + stream.read(int.from_bytes(size, "little")))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # numpy tries to mend odd headers; we do not want them mended
+            return read(header)
+    except Exception as error:  # its parser raises a dozen types on damaged bytes
+        raise BadInput(f"{where} is not a NumPy array: {_line(error)}") from error
 
 
 def _bytes(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
@@ -169,10 +194,25 @@ def _kind_of_columns(path: Path, columns: list[str]) -> str | None:
         raise BadInput(f"{str(path)!r}: the first column must be named 'label'; got {columns[:1] or 'no columns'}")
     if len(columns) < 3:
         raise BadInput(f"{str(path)!r}: 'label' must be followed by one column per class, two at least; got {columns}")
-    for kind, start in (("logits", "logit"), ("probs", "prob")):
-        if all(name.lower().startswith(start) for name in columns[1:]):
-            return kind
-    return None
+    if len(set(columns)) < len(columns):
+        raise BadInput(f"{str(path)!r}: every column must have a name of its own; some are repeated")
+    numbers = [re.fullmatch(r"\D*?(\d+)", name) for name in columns[1:]]
+    order = [int(found[1]) for found in numbers if found]
+    if len(order) == len(numbers) and order != list(range(order[0], order[0] + len(order))):
+        raise BadInput(
+            f"{str(path)!r}: numbered class columns must stand in order, since the n-th column is class n; "
+            f"got {', '.join(columns[1:6])}, ..."
+        )
+    said = {
+        kind
+        for kind, start in (("logits", "logit"), ("probs", "prob"))
+        for name in columns[1:]
+        if name.lower().startswith(start)
+    }
+    if len(said) > 1:
+        raise BadInput(f"{str(path)!r}: the class columns must be all logits or all probabilities; the names say both")
+    every = said and all(name.lower().startswith(("logit", "prob")) for name in columns[1:])
+    return said.pop() if every else None
 
 
 def _columns(count: int, kind: str) -> list[str]:
@@ -190,7 +230,7 @@ def _whole_labels(path: Path, labels: NDArray[np.float64], first_row: int) -> ND
 def _read_csv(path: Path, split: str | None) -> Table:
     try:
         with path.open(encoding="utf-8-sig", newline="") as stream:
-            columns = [name.strip().strip('"') for name in stream.readline(1 << 20).rstrip("\r\n").split(",")]
+            columns = [name.strip().strip('"') for name in next(csv.reader([stream.readline()]), [""])]
             kind = _kind_of_columns(path, columns)
             try:
                 with warnings.catch_warnings():
@@ -203,7 +243,7 @@ def _read_csv(path: Path, split: str | None) -> Table:
     if values.size and values.shape[1] != len(columns):
         raise BadInput(f"{str(path)!r}: the header names {len(columns)} columns; the rows have {values.shape[1]}")
     values = values.reshape(-1, len(columns))
-    return values[:, 1:], _whole_labels(path, values[:, 0], first_row=2), kind
+    return values[:, 1:], _whole_labels(path, values[:, 0], first_row=0), kind
 
 
 def _write_csv(stream: IO[bytes], scores: NDArray[Any], labels: NDArray[Any], kind: str) -> None:
@@ -226,16 +266,18 @@ def _pyarrow() -> Any:
 def _read_parquet(path: Path, split: str | None) -> Table:
     pyarrow = _pyarrow()
     try:
-        with pyarrow.parquet.ParquetFile(path) as file:
-            columns = file.schema_arrow.names
+        with pyarrow.parquet.ParquetFile(path, page_checksum_verification=True) as file:
+            # pandas writes the index of a filtered table as a column of its own.
+            columns = [name for name in file.schema_arrow.names if not re.fullmatch(r"__index_level_\d+__", name)]
             kind = _kind_of_columns(path, columns)
             size = 8 * file.metadata.num_rows * len(columns)
             if size > max(_PARQUET_TRUST, _MOST_EXPANSION * path.stat().st_size):
                 raise BadInput(f"{str(path)!r} claims {size} bytes of numbers, more than its size explains; not read")
-            wrong = [field.name for field in file.schema_arrow if not _is_number(pyarrow, field.type)]
+            fields = [file.schema_arrow.field(name) for name in columns]
+            wrong = [field.name for field in fields if not _is_number(pyarrow, field.type)]
             if wrong:
                 raise BadInput(f"{str(path)!r}: every column must hold numbers; {wrong[0]!r} does not")
-            table = file.read()
+            table = file.read(columns)
     except BadInput:
         raise
     except Exception as error:  # pyarrow raises a dozen types on damaged bytes
@@ -255,7 +297,8 @@ def _is_number(pyarrow: Any, type_: Any) -> bool:
 def _write_parquet(stream: IO[bytes], scores: NDArray[Any], labels: NDArray[Any], kind: str) -> None:
     pyarrow = _pyarrow()
     arrays = [pyarrow.array(labels), *(pyarrow.array(column) for column in np.ascontiguousarray(scores.T))]
-    pyarrow.parquet.write_table(pyarrow.table(arrays, names=_columns(scores.shape[1], kind)), stream)
+    table = pyarrow.table(arrays, names=_columns(scores.shape[1], kind))
+    pyarrow.parquet.write_table(table, stream, write_page_checksum=True)
 
 
 _READERS: dict[str, Callable[[Path, str | None], Table]] = {

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from surefoot.checks import whole
 from surefoot.errors import BadInput
 
 __all__ = ["evaluating", "logits_of"]
@@ -27,13 +28,26 @@ def evaluating(model: torch.nn.Module) -> Iterator[None]:
 
 def logits_of(model: torch.nn.Module, inputs: Any, batch_size: int = 1024) -> torch.Tensor:
     """Logits (n, k) of ``inputs`` (n, ...), moved to the device of the model's first parameter."""
-    if batch_size < 1:
-        raise BadInput(f"batch_size must be at least 1; got {batch_size}")
+    if not isinstance(model, torch.nn.Module):
+        raise BadInput(f"model must be a torch.nn.Module; got {type(model).__name__}")
+    whole("batch_size", batch_size, 1)
     data = torch.as_tensor(inputs)
     if data.ndim == 0 or len(data) == 0:
         raise BadInput(f"inputs must have at least one row; got shape {tuple(data.shape)}")
     first = next(model.parameters(), None)
     device = data.device if first is None else first.device
-    with evaluating(model), torch.no_grad(), torch.random.fork_rng(devices=[]):
-        parts = [model(batch.to(device)).cpu() for batch in torch.split(data, batch_size)]
+    if first is not None and data.is_floating_point():
+        data = data.to(first.dtype)
+    parts = []
+    with evaluating(model), torch.no_grad(), torch.random.fork_rng():
+        for batch in torch.split(data, batch_size):
+            logits = model(batch.to(device))
+            if not isinstance(logits, torch.Tensor) or logits.ndim != 2 or len(logits) != len(batch):
+                found = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
+                raise BadInput(
+                    f"model must give logits of shape ({len(batch)}, k) for {len(batch)} inputs; got {found}"
+                )
+            parts.append(logits.cpu())
+    if len({part.shape[1] for part in parts}) > 1:
+        raise BadInput("model must give the same number of classes for every batch")
     return torch.cat(parts)

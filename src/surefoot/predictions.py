@@ -55,10 +55,12 @@ class Predictions:
     def __init__(self, logits: Any, labels: Any) -> None:
         scores = _matrix("logits", logits)
         self._set(scores, _labels(labels, scores.shape), "logits")
+        if scores.dtype.kind in "iu" and max(-int(scores.min()), int(scores.max())) > 2**53:
+            raise BadInput("logits given as whole numbers must be at most 2**53 in size; give floating-point numbers")
         tops = np.concatenate([self._block(rows).max(axis=1) for rows in self._slices()]).astype(np.float64)
         if not np.isfinite(tops).all():
             raise BadInput(_explain_bad_logits(self._scores, tops))
-        if self._looks_softmaxed():
+        if self._looks_softmaxed(max(_SUM_TOLERANCE, _precision(logits))):
             raise BadInput(
                 "logits must be unnormalised scores; every row lies in [0, 1] and sums to 1, so these are "
                 "probabilities: use Predictions.from_probs (kind='probs' in load, --probs on the command line). "
@@ -98,6 +100,9 @@ class Predictions:
         """
         from surefoot.forward import logits_of
 
+        # Before the long pass, not after it.
+        if hasattr(inputs, "__len__") and hasattr(labels, "__len__") and len(inputs) != len(labels):
+            raise BadInput(f"labels must be one per input; got {len(labels)} for {len(inputs)} inputs")
         return cls(logits_of(model, inputs, batch_size), labels)
 
     @classmethod
@@ -113,7 +118,7 @@ class Predictions:
         """
         if kind not in (None, "logits", "probs"):
             raise BadInput(f"kind must be 'logits' or 'probs'; got {kind!r}")
-        scores, labels, said = read_table(Path(path), split)
+        scores, labels, said = read_table(_path(path), split)
         if kind is not None and said is not None and kind != said:
             raise BadInput(f"{str(path)!r} says that it holds {said}; it cannot be read as {kind}")
         door = cls.from_probs if (kind or said) == "probs" else cls
@@ -121,11 +126,16 @@ class Predictions:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write to ``.npz``, ``.csv`` or ``.parquet``; the file appears whole or not at all."""
-        write_table(Path(path), self._block(slice(None)), self.labels, self._kind)
+        write_table(_path(path), self._block(slice(None)), self.labels, self._kind)
 
     def take(self, rows: Any) -> Predictions:
         """The predictions of the given rows (indices or a mask), in that order; repeats are allowed."""
-        index = np.arange(len(self))[rows]
+        try:
+            index = np.arange(len(self))[rows]
+        except (IndexError, TypeError, ValueError) as error:
+            raise BadInput(
+                f"rows must be indices in 0..{len(self) - 1}, a slice or a mask of {len(self)}; {error}"
+            ) from error
         if index.ndim != 1 or len(index) == 0:
             raise BadInput(f"rows must pick one or more rows; got {rows!r}")
         child = Predictions.__new__(Predictions)
@@ -238,6 +248,13 @@ class Predictions:
             self._keep(columns)
         return parts
 
+    def memo(self, name: str, make: Callable[[], Part]) -> Part:
+        """``make()``, remembered under ``name``: for what several metrics derive from the columns alike."""
+        if name not in self._memo:
+            self._memo[name] = make()
+        found: Part = self._memo[name]
+        return found
+
     # --- inside -------------------------------------------------------------------------------------
 
     def _set(self, scores: NDArray[Any], labels: NDArray[np.int64], kind: str) -> None:
@@ -248,6 +265,7 @@ class Predictions:
         self._source: Predictions | None = None
         self._source_rows: NDArray[np.int64] | None = None
         self._cache: dict[str, NDArray[Any]] = {}
+        self._memo: dict[str, Any] = {}
 
     def _column(self, name: str) -> NDArray[Any]:
         if name not in self._cache:
@@ -283,9 +301,12 @@ class Predictions:
     def _blocks(self) -> Iterator[Floats]:
         return (np.asarray(self._block(rows), dtype=np.float64) for rows in self._slices())
 
-    def _looks_softmaxed(self) -> bool:
-        """True if every row lies in [0, 1] and sums to 1 within rounding, and some row is not one-hot or flat."""
-        slack = 4 * _precision(self._scores) + 1e-12
+    def _looks_softmaxed(self, slack: float) -> bool:
+        """True if every row is what `from_probs` accepts, and some row is not one-hot or flat.
+
+        Numbers rounded in a file, or cast after the softmax, are probabilities still, so the slack is that of
+        `from_probs`; no set of logits satisfies it for row after row by accident.
+        """
         telling = False
         for block in self._blocks():
             if block.min() < 0 or np.abs(block.sum(1) - 1).max() > slack:
@@ -345,6 +366,7 @@ def _from_probs(p: Floats, labels: NDArray[np.int64], wanted: str | None) -> tup
     # Rounding of float64 alone is not "corrected": a confidence given as 0.2 stays on its bin's edge.
     inexact = np.abs(sums - 1.0) > p.shape[1] * np.finfo(np.float64).eps
     p[inexact] /= sums[inexact, None]
+    np.minimum(p, 1.0, out=p)  # a sum may exceed 1 by rounding, a probability may not
     predicted = p.argmax(axis=1)
     confidence, log_true = p[rows, predicted], np.log(p[rows, labels])
     correct = predicted == labels
@@ -381,17 +403,32 @@ def _squared_error(columns: dict[str, NDArray[Any]], others: Floats) -> Floats:
 # --- the door ---------------------------------------------------------------------------------------
 
 
+def _path(path: Any) -> Path:
+    try:
+        text = os.fsdecode(path)
+    except TypeError as error:
+        raise BadInput(f"path must be a file's path; got {path!r}") from error
+    if "\0" in text:
+        raise BadInput(f"path must not hold a NUL character; got {text!r}")
+    return Path(text)
+
+
 def _array(name: str, value: Any) -> NDArray[Any]:
     """``value`` as an array; tensors are detached, and bfloat16, which numpy lacks, becomes float32 exactly."""
-    if hasattr(value, "detach"):
-        value = value.detach().cpu()
-        if str(value.dtype) == "torch.bfloat16":
-            value = value.float()
-        value = value.numpy()
+    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+        raise BadInput(f"{name} must have no masked entries; fill them or drop their rows")
     try:
+        if hasattr(value, "detach"):
+            value = value.detach().cpu()
+            if str(value.dtype) == "torch.bfloat16":
+                value = value.float()
+            value = value.numpy()
         array = np.asarray(value)
-    except (ValueError, TypeError) as error:
-        raise BadInput(f"{name} must be a rectangular array of numbers; {error}") from error
+    except (ValueError, TypeError, RuntimeError, NotImplementedError) as error:
+        raise BadInput(f"{name} must be a rectangular array of numbers; {' '.join(str(error).split())}") from error
+    if array.dtype.kind == "f" and (array.dtype.itemsize > 8 or not array.dtype.isnative):
+        with np.errstate(over="ignore"):
+            array = array.astype(np.float64)  # wider than what is computed with, or in foreign byte order
     return array
 
 

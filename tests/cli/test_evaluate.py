@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from surefoot import Predictions, metrics
 from surefoot.cli import app
 from surefoot.errors import BadInput
+from surefoot.reports.verdict import verdict
 
 from ..conftest import binary_predictions, random_predictions
 
@@ -54,6 +55,32 @@ def test_json_of_hard_values_is_strict(tmp_path):
     found = json.loads(text, parse_constant=lambda name: pytest.fail(f"not JSON: {name}"))
     assert found["metrics"]["nll"]["value"] == "inf"
     assert None in found["reliability"]["accuracy"]
+
+
+@pytest.mark.parametrize(("n", "least"), [(1000, 0.999), (200, 0.98), (1000, 0.995), (30, 0.5)])
+def test_calibrated_models_are_seldom_called_over_or_under_confident(n, least):
+    false = 0
+    for seed in range(100):
+        random = np.random.default_rng(seed)
+        c = least + (1 - least) * random.random(n)
+        false += verdict(binary_predictions(c, random.random(n) < c)).direction != "neither"
+    assert false <= 12  # 5 expected
+
+
+def test_every_row_right_is_no_proof(tmp_path):
+    Predictions(np.tile([np.log(999.0), 0], (1000, 1)), np.zeros(1000, int)).save(tmp_path / "p.npz")
+    text = " ".join(in_process("evaluate", tmp_path / "p.npz").split())
+    assert "Neither over- nor under-confident" in text
+    assert "rule of three" in text
+    assert "-0.0000" not in text.replace("-0.0 to", "")
+
+
+def test_a_single_row_with_all(tmp_path):
+    random_predictions(1, 3).save(tmp_path / "p.npz")
+    assert (
+        json.loads(in_process("evaluate", tmp_path / "p.npz", "--all", "--json"))["metrics"]["skce"]["estimator"]
+        == "biased"
+    )
 
 
 def test_the_costly_ones_come_with_all(file):
@@ -143,7 +170,9 @@ def test_a_bad_call_is_one_sentence_and_exit_code_2(tmp_path, case):
     assert done.stderr.startswith("surefoot: ")
 
 
-@pytest.mark.parametrize("arguments", [["--bins", "0"], ["--bins", "x"], ["--unknown"], []])
+@pytest.mark.parametrize(
+    "arguments", [["--bins", "0"], ["--bins", "x"], ["--unknown"], ["--seed", "-1"], ["--bins", str(10**22)], []]
+)
 def test_bad_options_exit_with_2(file, arguments):
     assert run("evaluate", *([file] if arguments else []), *arguments).returncode == 2
 
@@ -169,6 +198,30 @@ def test_a_full_disk_exits_with_4(file, tmp_path):
     assert done.returncode == 4
     assert "No space left" in done.stderr
     assert not (tmp_path / "x.svg").exists()
+
+
+@pytest.mark.parametrize("name", ["m$\\frac$.npz", "図.npz", os.fsdecode(b"bad\xff.npz")])
+@pytest.mark.parametrize("suffix", [".png", ".svg", ".html"])
+def test_any_file_name_can_be_drawn(tmp_path, name, suffix):
+    random_predictions(30, 3).save(tmp_path / name)
+    done = run("evaluate", tmp_path / name, "--figure", tmp_path / f"x{suffix}")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+
+
+def test_a_locale_without_the_letters(file):
+    done = run("evaluate", file, env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
+def test_output_that_cannot_be_written_exits_with_4(file):
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "surefoot", "evaluate", str(file), "--json"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 4
+    assert "No space left" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_a_closed_pipe_is_no_error(file):

@@ -129,7 +129,7 @@ def test_ordered_is_a_function_of_the_set_of_rows(rows):
     assert (again[1] == b).all()
 
 
-@pytest.mark.parametrize("bins", [0, -1, 1.5, True, "15", None])
+@pytest.mark.parametrize("bins", [0, -1, 1.5, True, "15", None, 10_001, 10**22])
 def test_bad_bins(bins, p):
     from surefoot import metrics
 

@@ -80,6 +80,18 @@ def test_sweep_on_monotone_data_uses_a_bin_per_row_and_ends():
     assert value.bins == 100_000
 
 
+def test_sweep_where_a_fall_hides_in_two_rows_ends_soon():
+    """One wrong row that is not the least confident shows only in bins of a row or two."""
+    for n in (50, 300, 100_000):
+        hit = np.ones(n, bool)
+        hit[[0, 2]] = False
+        p = binary_predictions(np.linspace(0.6, 0.999999, n), hit)
+        found = metrics.sweep_ece(p)
+        assert n // 2 - 1 <= found.bins <= n
+        if n <= 300:
+            assert found.bins == reference_sweep(p, 2)[0]
+
+
 def test_sweep_treats_ties_alike_in_any_order():
     random = np.random.default_rng(0)
     c = random.choice([0.5, 0.6, 0.9], 200)

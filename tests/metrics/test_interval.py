@@ -102,6 +102,22 @@ def test_an_infinite_score_keeps_an_interval():
     assert not np.isnan(low)
 
 
+def test_resamples_with_nothing_to_rank_are_left_out():
+    """One error in 200 rows: a third of the resamples has none, and says nothing of its rank."""
+    c = np.linspace(0.5, 0.99, 200)
+    p = binary_predictions(c, c > 0.5)
+    low, high = metrics.interval(metrics.auroc_misclassification, p, resamples=60)
+    assert low == high == 1
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"resamples": 10.5}, {"resamples": "a"}, {"seed": -1}, {"level": "a"}, {"level": None}]
+)
+def test_bad_arguments(p, arguments):
+    with pytest.raises(BadInput, match=next(iter(arguments))):
+        metrics.interval(metrics.ece, p, **arguments)
+
+
 def test_a_single_row():
     p = random_predictions(1, 3)
     for name in ("ece", "nll", "accuracy", "classwise_ece"):

@@ -19,7 +19,7 @@ def double_sum(c, z, bandwidth):
     return float(z @ kernel @ z), float(np.abs(z) @ kernel @ np.abs(z))
 
 
-@pytest.mark.parametrize("bandwidth", [100.0, 0.4, 0.02, 1e-3, 1e-6, 1e-12, 1e-300])
+@pytest.mark.parametrize("bandwidth", [100.0, 0.4, 0.02, 1e-3, 1e-6, 1e-12])
 @pytest.mark.parametrize("shape", ["uniform", "crowded at one", "ties"])
 def test_against_the_double_sum(bandwidth, shape):
     random = np.random.default_rng(0)
@@ -77,7 +77,7 @@ def test_falls_to_zero_with_more_calibrated_rows():
     assert metrics.kce(binary_predictions(c, random.random(len(c)) < c)) < 0.003
 
 
-@pytest.mark.parametrize("bandwidth", [0.0, -1.0, np.nan, np.inf])
+@pytest.mark.parametrize("bandwidth", [0.0, -1.0, np.nan, np.inf, 1e-300, "a", None, True])
 def test_bad_bandwidth(p, bandwidth):
     with pytest.raises(BadInput, match="bandwidth"):
         metrics.kce(p, bandwidth)

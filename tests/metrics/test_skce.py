@@ -1,10 +1,12 @@
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
 
 from surefoot import Predictions, metrics
 from surefoot.errors import BadInput
+from surefoot.metrics.skce import median_distance
 
 from ..conftest import random_predictions
 
@@ -35,7 +37,8 @@ def test_estimators_against_the_general_formula(k):
     off = h[~np.eye(n, dtype=bool)].mean()
     np.testing.assert_allclose(metrics.skce(p, "biased", 0.7), h.mean(), rtol=1e-7)
     np.testing.assert_allclose(metrics.skce(p, "unbiased", 0.7), off, rtol=1e-7)
-    blocks = [h[a : a + 5, a : a + 5] for a in (0, 5, 10, 15)]
+    order = np.lexsort((p.labels, *p.probs.T))[np.random.default_rng(0).permutation(n)]
+    blocks = [h[np.ix_(rows, rows)] for rows in (order[a : a + 5] for a in (0, 5, 10, 15))]
     expected = np.mean([b[~np.eye(5, dtype=bool)].mean() for b in blocks])
     value = metrics.skce(p, "block", 0.7, block_size=5)
     np.testing.assert_allclose(value, expected, rtol=1e-7)
@@ -65,6 +68,31 @@ def test_order_of_rows_does_not_change_the_bandwidth():
     assert metrics.skce(p).bandwidth == metrics.skce(q).bandwidth
 
 
+def test_order_of_rows_does_not_change_the_blocks():
+    p = random_predictions(300, 3)
+    q = p.take(np.random.default_rng(0).permutation(300))
+    np.testing.assert_allclose(metrics.skce(p, "block"), metrics.skce(q, "block"), rtol=1e-9)
+
+
+def test_interval_of_the_block_estimate_covers():
+    """Labels follow the probabilities, so the truth is 0."""
+    held = 0
+    for seed in range(30):
+        random = np.random.default_rng(seed)
+        logits = random.normal(size=(100, 3))
+        p = Predictions(logits, (logits + random.gumbel(size=(100, 3))).argmax(1))
+        low, high = metrics.interval(partial(metrics.skce, estimator="block"), p, level=0.9, resamples=60)
+        held += low <= 0 <= high
+    assert held >= 23
+
+
+def test_equal_rows_have_the_documented_width():
+    random = np.random.default_rng(0)
+    for _ in range(50):
+        row = random.dirichlet(np.ones(random.integers(2, 8)))
+        assert median_distance(np.tile(row, (16, 1))) == 1
+
+
 def test_bad_arguments(p):
     for arguments, says in [
         ({"estimator": "exact"}, "estimator"),
@@ -72,6 +100,8 @@ def test_bad_arguments(p):
         ({"block_size": 5}, "block_size"),
         ({"estimator": "block", "block_size": 1}, "block_size"),
         ({"estimator": "block", "block_size": 501}, "block_size"),
+        ({"estimator": "block", "block_size": 2.5}, "block_size"),
+        ({"bandwidth": "a"}, "bandwidth"),
     ]:
         with pytest.raises(BadInput, match=says):
             metrics.skce(p, **arguments)

@@ -45,3 +45,9 @@ def test_bad_use(p):
         metrics.CalibrationState(10, np.zeros((4, 9), int))
     with pytest.raises(BadInput, match="sums must be"):
         metrics.CalibrationState(10, np.zeros((4, 10)))
+    for sums in ([[1, 0], [5, 0], [0, 0], [0, 0]], [[-1, 0], [0, 0], [0, 0], [0, 0]]):
+        with pytest.raises(BadInput, match="not of a state"):
+            metrics.CalibrationState(2, sums)
+    with pytest.raises(BadInput, match="CalibrationState only"):
+        metrics.CalibrationState().merge(None)
+    assert metrics.CalibrationState(15, metrics.CalibrationState().update(p).sums.astype(np.uint64)).n == 500

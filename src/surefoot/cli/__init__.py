@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import os
 import sys
 
 import typer
@@ -42,14 +44,35 @@ def main() -> None:
     """Run the command line; an expected error is one sentence on stderr and its own exit code."""
     from surefoot.reports.text import plain
 
+    for stream in (sys.stdout, sys.stderr):
+        # Where the locale lacks a letter, print a stand-in instead of failing.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+    code = 0
     try:
-        app(standalone_mode=True)
+        app()
+    except SystemExit as done:  # how the command line's own parser ends, well or badly
+        code = done.code if isinstance(done.code, int) else 1
     except SurefootError as error:
         print(f"surefoot: {plain(str(error))}", file=sys.stderr)
-        sys.exit(error.exit_code)
+        code = error.exit_code
     except KeyboardInterrupt:
-        sys.exit(130)
-    except BrokenPipeError:
-        # The reader of our output has gone (`| head`); nothing is left to say, not even at shutdown.
-        sys.stderr.close()
-        sys.exit(0)
+        code = 130
+    except OSError as error:
+        code = _output_failed(error)
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        code = _output_failed(error)
+    # A closed or full output must not complain again at shutdown.
+    os._exit(code) if code == 4 else sys.exit(code)
+
+
+def _output_failed(error: OSError) -> int:
+    """Exit code 4; or 0 where the reader of our output has merely gone (`| head`)."""
+    if isinstance(error, BrokenPipeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    print(f"surefoot: cannot write the output: {error.strerror or error}", file=sys.stderr)
+    sys.stderr.flush()
+    return 4

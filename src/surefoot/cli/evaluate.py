@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,15 +24,16 @@ def evaluate(
     every: Annotated[bool, typer.Option("--all", help="Also auroc_ovr and skce, which take longer.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout, nothing else.")] = False,
     figure: Annotated[Path | None, typer.Option(metavar="OUT.svg|png|pdf|html", help="Draw the diagram.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the resampling behind the intervals.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the resampling behind the intervals.")] = 0,
 ) -> None:
     """Metrics with 95 % intervals, a reliability diagram, and what they mean in plain words."""
     from surefoot.predictions import Predictions
+    from surefoot.reports.text import plain
 
     if figure is not None:
         _check_figure(figure)
     p = Predictions.load(file, split=split, kind="probs" if probs else None)
-    show(p, name=file.name, bins=bins, every=every, as_json=as_json, figure=figure, seed=seed)
+    show(p, name=plain(file.name), bins=bins, every=every, as_json=as_json, figure=figure, seed=seed)
 
 
 def _check_figure(figure: Path) -> None:
@@ -54,17 +58,23 @@ def show(
 ) -> None:
     """Print the evaluation of ``p``, as a person or a machine reads it, and draw the figure if asked."""
     from surefoot.metrics.interval import intervals
+    from surefoot.metrics.ranking import auroc_ovr
     from surefoot.metrics.reliability import reliability
+    from surefoot.metrics.skce import skce
     from surefoot.metrics.summary import COSTLY, metrics_table, summary
+    from surefoot.reports.text import plain
     from surefoot.reports.verdict import verdict
 
     table = metrics_table(bins)
     values = summary(p, bins)
     if every:
-        values.update((metric, table[metric](p)) for metric in COSTLY)
+        values["auroc_ovr"] = auroc_ovr(p)
+        # All pairs of rows while that takes seconds; a single row has none.
+        values["skce"] = skce(p, "biased" if len(p) < 2 else "unbiased" if len(p) <= 20_000 else "block")
     # The costly ones are left without: hundreds of resamples would take hours where one value takes a minute.
     cheap = {metric: table[metric] for metric in values if metric not in COSTLY}
-    ranges = intervals(cheap, p, seed=seed, known=values)
+    with _progress() as report:
+        ranges = intervals(cheap, p, seed=seed, known=values, progress=report)
     diagram = reliability(p, bins)
     judged = verdict(p, bins, seed=seed)
     if figure is not None:
@@ -76,7 +86,18 @@ def show(
     else:
         _print(p, name, values, ranges, diagram, judged)
         if figure is not None:
-            typer.echo(f"figure: {figure}")
+            typer.echo(f"figure: {plain(str(figure))}")
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[Callable[[int, int], None]]:
+    """A bar on stderr while resampling, where a person watches; it is gone when the work is done."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
+        task = bar.add_task("resampling", total=None)
+        yield lambda done, of: bar.update(task, completed=done, total=of)
 
 
 def _json(p: Predictions, name: str, values: Any, ranges: Any, diagram: Any, judged: Any) -> str:
@@ -125,6 +146,12 @@ def _print(p: Predictions, name: str, values: Any, ranges: Any, diagram: Any, ju
     console.print(terminal_diagram(diagram), soft_wrap=True)
     for sentence in judged.sentences:
         console.print(sentence)
+    if judged.accuracy in (0.0, 1.0):
+        kind = "right" if judged.accuracy else "wrong"
+        console.print(
+            f"Every row is {kind}: resampling cannot show what it has not seen, so intervals without a width prove "
+            f"nothing; up to {min(1.0, 3 / len(p)):.1%} of all cases could be otherwise (rule of three)."
+        )
 
 
 def _facts(facts: dict[str, Any]) -> str:

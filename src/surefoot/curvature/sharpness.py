@@ -47,6 +47,7 @@ class Sharpness:
         directions: principal directions of the inputs to keep.
         products: budget of products per reading; the first reading, which has no start, takes twice as many.
 
+    >>> import torch
     >>> model = nn.Sequential(nn.Linear(8, 6), nn.Tanh(), nn.Linear(6, 3))
     >>> reader = Sharpness(model, torch.randn(40, 8, generator=torch.Generator().manual_seed(0)))
     >>> reader.read(verify=True).verified

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.errors import BadInput
+from surefoot.checks import whole
 
 __all__ = [
     "BinTable",
@@ -48,10 +48,8 @@ _BLOCK = 1 << 16
 
 
 def check_bins(bins: Any) -> int:
-    """``bins`` as an int of at least 1, or a clear error."""
-    if isinstance(bins, bool) or not isinstance(bins, int | np.integer) or bins < 1:
-        raise BadInput(f"bins must be a whole number of at least 1; got {bins!r}")
-    return int(bins)
+    """``bins`` as an int from 1 to 10,000 (more say nothing, and cost), or a clear error."""
+    return whole("bins", bins, 1, 10_000)
 
 
 def bin_edges(bins: int) -> Floats:

@@ -67,11 +67,9 @@ def sweep_ece(p: Predictions, norm: int = 2) -> Value:
     """
     if norm not in (1, 2):
         raise BadInput(f"norm must be 1 or 2; got {norm!r}")
-    rows = SortedRows.of(p.confidence, p.correct)
+    rows = p.memo("sorted rows", lambda: SortedRows.of(p.confidence, p.correct))
     n = len(p)
-    bins = n if _always_rises(rows) else 1
-    while bins < n and _rises(rows, _cuts(n, bins + 1)):
-        bins += 1
+    bins = _most_rising_bins(rows)
     return Value(rows.table(_cuts(n, bins)).error(norm), n=n, bins=bins, norm=norm, binning="swept", bias="upward")
 
 
@@ -79,12 +77,41 @@ def _cuts(n: int, bins: int) -> NDArray[np.int64]:
     return np.arange(bins + 1) * n // bins
 
 
-def _rises(rows: SortedRows, cuts: NDArray[np.int64]) -> bool:
-    accuracy = np.diff(rows.below(cuts)[0]) / np.diff(cuts)
+def _most_rising_bins(rows: SortedRows) -> int:
+    """The largest b such that the accuracies of 1, 2, ..., b equal-mass bins all rise from bin to bin.
+
+    Below the first row with a hit in its group every accuracy is 0, above the last with a miss it is 1: only bins
+    that touch the rows between can fall, and only those are looked at, for many numbers of bins at once.
+    """
+    n = len(rows.confidence)
+    mean = np.diff(rows.below(np.arange(n + 1))[0])
+    some, all_ = np.flatnonzero(mean > 1e-12), np.flatnonzero(mean < 1 - 1e-12)
+    if len(some) == 0 or len(all_) == 0 or not (np.diff(mean) < -1e-12).any():
+        return n  # it never falls, so it rises for any number of bins
+    first, last = int(some[0]), int(all_[-1])
+    bins = 1
+    while bins < n:
+        # So many numbers of bins at once that about a million bins are looked at.
+        ahead = max(1, min(n - bins, 1 + bins // 4, (1 << 20) // (2 + (last - first) * bins // n)))
+        fall = _first_fall(rows, np.arange(bins + 1, bins + 1 + ahead), first, last)
+        if fall is not None:
+            return fall - 1
+        bins += ahead
+    return n
+
+
+def _first_fall(rows: SortedRows, numbers: NDArray[np.int64], first: int, last: int) -> int | None:
+    """The first of the ``numbers`` of bins for which some bin from rank ``first`` to ``last`` falls."""
+    n = len(rows.confidence)
+    # Bin j of b holds the ranks ⌊j·n/b⌋ to ⌊(j+1)·n/b⌋ − 1.
+    low, high = ((first + 1) * numbers - 1) // n, ((last + 1) * numbers - 1) // n
+    length = high - low + 2  # cuts: one more than the bins
+    start = np.repeat(np.cumsum(length) - length, length)
+    owner = np.repeat(numbers, length)
+    cuts = (np.repeat(low, length) + np.arange(len(owner)) - start) * n // owner
+    hits = rows.below(cuts)[0]
+    inside = owner[1:] == owner[:-1]
+    accuracy = np.diff(hits) / np.where(inside, np.maximum(np.diff(cuts), 1), 1)
     # Sums inside a group of equal confidences are interpolated: their rounding is not a fall.
-    return bool((np.diff(accuracy) >= -1e-12).all())
-
-
-def _always_rises(rows: SortedRows) -> bool:
-    """True if the sorted correctness never falls; then it rises for every number of bins, up to one per row."""
-    return _rises(rows, np.arange(len(rows.confidence) + 1))
+    falls = inside[1:] & inside[:-1] & (np.diff(accuracy) < -1e-12)
+    return int(owner[1:-1][falls][0]) if falls.any() else None

@@ -94,14 +94,17 @@ def classwise_resampled(p: Predictions, times: NDArray[Any] | None, bins: int = 
         np.subtract(sums[0], probs.sum(axis=0) if times is None else times[:, rows] @ probs, out=sums[0])
 
     parts = p.sweep(start, visit)
-    residual = np.zeros((lines, k * bins))
+    low = np.sum([sums for sums, _ in parts], axis=0)
     entries = [entry for _, found in parts for entry in found]
     row, cell, value = (np.concatenate(column) for column in zip(*entries, strict=True))
+    errors = np.empty(lines)
     for line in range(lines):
-        residual[line] = np.bincount(cell, value if times is None else value * times[line, row], k * bins)
-    residual[:, ::bins] += np.sum([low for low, _ in parts], axis=0)
+        # As float64 also where no entry is high: without entries bincount counts in whole numbers.
+        residual = np.bincount(cell, value if times is None else value * times[line, row], k * bins).astype(np.float64)
+        residual[::bins] += low[line]
+        errors[line] = np.abs(residual).sum()
     total = len(p) if times is None else times.sum(axis=1, dtype=np.float64)
-    values: Floats = np.abs(residual).sum(axis=1) / (total * k)
+    values: Floats = errors / (total * k)
     return values
 
 

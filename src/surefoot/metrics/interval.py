@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.errors import BadInput
+from surefoot.checks import fraction, whole
 from surefoot.metrics.ece import classwise_ece, classwise_resampled
-from surefoot.metrics.reliability import check_level, wilson
+from surefoot.metrics.reliability import wilson
 from surefoot.metrics.scores import accuracy
 from surefoot.metrics.value import Value
 from surefoot.predictions import Predictions
@@ -73,7 +73,7 @@ def interval(
         p: the predictions.
         level: coverage, between 0 and 1.
         seed: of the resampling; the same seed gives the same interval.
-        resamples: how many; by default 500, down to 200 for more than 40,000 rows.
+        resamples: how many; by default 500, down to 100 for more than 100,000 rows.
 
     >>> p = Predictions([[2.0, 0.0], [0.0, 1.0]] * 50, [0, 0] * 50)
     >>> low, high = interval(accuracy, p)
@@ -90,16 +90,19 @@ def intervals(
     seed: int = 0,
     resamples: int | None = None,
     known: Mapping[str, float] | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, Interval]:
-    """As `interval`, for several metrics on the same resamples; ``known`` may hold their values already."""
-    check_level(level)
+    """As `interval`, for several metrics on the same resamples.
+
+    ``known`` may hold their values already; ``progress(done, of)`` is called after each resample.
+    """
+    level = fraction("level", level)
     n = len(p)
-    count = max(200, min(500, 20_000_000 // n)) if resamples is None else resamples
-    if count < 10:
-        raise BadInput(f"resamples must be at least 10; got {resamples!r}")
+    count = max(100, min(500, 10_000_000 // n)) if resamples is None else whole("resamples", resamples, 10)
+    whole("seed", seed, 0)
     given = known or {}
     values = {name: given[name] if name in given else metric(p) for name, metric in metrics.items()}
-    draws = _resample({name: m for name, m in metrics.items() if _base(m) is not accuracy}, p, count, seed)
+    draws = _resample({name: m for name, m in metrics.items() if _base(m) is not accuracy}, p, count, seed, progress)
     return {
         name: _interval_of(values[name], draws[name], level, count)
         if name in draws
@@ -108,7 +111,13 @@ def intervals(
     }
 
 
-def _resample(metrics: Mapping[str, AnyMetric], p: Predictions, count: int, seed: int) -> dict[str, Floats]:
+def _resample(
+    metrics: Mapping[str, AnyMetric],
+    p: Predictions,
+    count: int,
+    seed: int,
+    progress: Callable[[int, int], None] | None,
+) -> dict[str, Floats]:
     """(count,) values of each metric on resamples of the rows of ``p`` with replacement."""
     random = np.random.default_rng(seed)
     n = len(p)
@@ -124,7 +133,12 @@ def _resample(metrics: Mapping[str, AnyMetric], p: Predictions, count: int, seed
         if draws:
             resample = rows.take(np.repeat(np.arange(n), drawn))
             for name, values in draws.items():
-                values[index] = metrics[name](resample)
+                drawn_value = metrics[name](resample)
+                # A resample with nothing to rank says nothing of the ranking.
+                nothing = isinstance(drawn_value, Value) and drawn_value.facts.get("pairs") == 0
+                values[index] = np.nan if nothing else drawn_value
+        if progress is not None:
+            progress(index + 1, count)
     for name, metric in batched.items():
         draws[name] = classwise_resampled(rows, times, **_settings(metric))
     return draws
@@ -133,22 +147,34 @@ def _resample(metrics: Mapping[str, AnyMetric], p: Predictions, count: int, seed
 def _interval_of(value: float, draws: Floats, level: float, count: int) -> Interval:
     facts: dict[str, Any] = value.facts if isinstance(value, Value) else {"bias": "unknown", "squared": True}
     estimate, tails = float(value), [(1 - level) / 2, (1 + level) / 2]
+    draws = draws[~np.isnan(draws)]
+    if len(draws) == 0:
+        return Interval(estimate, estimate, "none: nothing to resample", level, count)
     if "bias" not in facts:
         low, high = _quantiles(draws, tails)
         return Interval(low, high, "percentile bootstrap", level, count)
-    plugin = float(facts.get("plugin", estimate))
-    if facts.get("squared"):
-        low, high = _centred(estimate, plugin, draws, tails)
+    power = 1 if facts.get("squared") else 2
+    truth = _plugin(estimate, facts)
+    truth = truth if truth is None else truth**power
+    low, high = _centred(estimate**power, truth, draws**power, tails)
+    if power == 1:
         return Interval(low, high, "bias-corrected bootstrap", level, count)
-    low, high = _centred(estimate**2, plugin**2, draws**2, tails)
     return Interval(max(0.0, low) ** 0.5, max(0.0, high) ** 0.5, "bias-corrected bootstrap of squares", level, count)
 
 
-def _centred(estimate: float, plugin: float, draws: Floats, tails: list[float]) -> tuple[float, float]:
+def _plugin(estimate: float, facts: dict[str, Any]) -> float | None:
+    """What is true of the data for its resamples; None where an unbiased estimate does not know it."""
+    if "plugin" in facts:
+        return float(facts["plugin"])
+    return None if facts["bias"] == "removed" else estimate
+
+
+def _centred(estimate: float, truth: float | None, draws: Floats, tails: list[float]) -> tuple[float, float]:
+    """Quantiles of the draws, moved so that their mean stands at the estimate less its bias."""
     mean = float(draws.mean())
+    bias = 0.0 if truth is None else mean - truth
     low, high = _quantiles(draws, tails)
-    shift = estimate - (mean - plugin) - mean
-    return low + shift, high + shift
+    return low + estimate - bias - mean, high + estimate - bias - mean
 
 
 def _quantiles(draws: Floats, tails: list[float]) -> tuple[float, float]:

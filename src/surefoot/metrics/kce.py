@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from surefoot.checks import positive
 from surefoot.errors import BadInput
 from surefoot.metrics.bins import ordered
 from surefoot.metrics.value import Value
@@ -31,7 +32,7 @@ def kce(p: Predictions, bandwidth: float = 0.4, unbiased: bool = False, squared:
 
     Args:
         p: the predictions; two at least for the unbiased statistic.
-        bandwidth: width of the kernel, positive.
+        bandwidth: width of the kernel, at least 1e-12.
         unbiased: U-statistic instead of V-statistic; it can be negative.
         squared: return the statistic itself; otherwise √max(0, ·).
 
@@ -39,12 +40,11 @@ def kce(p: Predictions, bandwidth: float = 0.4, unbiased: bool = False, squared:
     >>> round(kce(p, squared=True), 12), round(kce(p, unbiased=True, squared=True), 4)
     (0.09, 0.0633)
     """
-    if not (math.isfinite(bandwidth) and bandwidth > 0):
-        raise BadInput(f"bandwidth must be a positive number; got {bandwidth!r}")
+    bandwidth = positive("bandwidth", bandwidth, 1e-12)
     n = len(p)
     if unbiased and n < 2:
         raise BadInput(f"the unbiased statistic needs at least 2 predictions; got {n}; use unbiased=False")
-    c, hit = ordered(p.confidence, p.correct)
+    c, hit = p.memo("by confidence", lambda: ordered(p.confidence, p.correct))
     z = hit - c
     total, diagonal = laplacian_sum(c, z, bandwidth), float(z @ z)
     statistic = (total - diagonal) / (n * (n - 1)) if unbiased else max(total, 0.0) / n**2

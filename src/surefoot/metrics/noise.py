@@ -6,14 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from surefoot.checks import whole
 from surefoot.metrics.bins import check_bins, tally_width, width_table
 from surefoot.predictions import Predictions
 
 __all__ = ["ChanceECE", "chance_ece"]
 
-# Each bin is cut into this many cells. Inside a cell hits are drawn from one binomial with the mean confidence;
-# that overstates the variance of a row by less than (1/(bins·cells))², far below what can be seen.
-_CELLS = 64
+# The bins are cut into about this many cells in all. Inside a cell hits are drawn from one binomial with the mean
+# confidence; that overstates the variance of a row by less than 1/cells², far below what can be seen.
+_CELLS = 1024
 
 
 @dataclass(frozen=True)
@@ -34,17 +35,21 @@ def chance_ece(p: Predictions, bins: int = 15, resamples: int = 1000, seed: int 
     a test of "every stated confidence is true"; cost O(n + bins·resamples).
     """
     bins = check_bins(bins)
+    resamples = whole("resamples", resamples, 1)
     n = len(p)
-    # The fine edges j/(64·M) contain the edges of the M bins exactly: quotients of the same numbers.
-    fine = width_table(tally_width(p.confidence, p.correct, bins * _CELLS))
+    each = max(1, _CELLS // bins)
+    # The fine edges j/(each·M) contain the edges of the M bins exactly: quotients of the same numbers.
+    fine = width_table(tally_width(p.confidence, p.correct, bins * each))
     observed = width_table(tally_width(p.confidence, p.correct, bins)).error(1)
     some = fine.count > 0
-    owner = np.arange(bins * _CELLS)[some] // _CELLS
+    owner = np.arange(bins * each)[some] // each
     starts = np.flatnonzero(np.diff(owner, prepend=-1))
     count, mean = fine.count[some], np.clip(fine.confidence[some], 0.0, 1.0)
-    hits = np.random.default_rng(seed).binomial(count, mean, size=(resamples, len(count)))
-    gaps = np.add.reduceat(hits - count * mean, starts, axis=1)
-    errors = np.abs(gaps).sum(axis=1) / n
+    random = np.random.default_rng(whole("seed", seed, 0))
+    errors = np.empty(resamples)
+    for index in range(resamples):
+        gaps = np.add.reduceat(random.binomial(count, mean) - count * mean, starts)
+        errors[index] = np.abs(gaps).sum() / n
     # A redrawn error equal to the observed one up to rounding counts as equal.
     extreme = int(np.count_nonzero(errors >= observed - 1e-12))
     return ChanceECE(

@@ -68,7 +68,7 @@ def auroc_ovr(p: Predictions) -> Value:
     """Mean over classes of the AUROC of p_k for "is class k", one versus rest; O(n k log n).
 
     Classes that have no row, or every row, cannot be ranked and are left out; the fact ``classes`` says how
-    many remain. Scores are log-probabilities, which do not saturate.
+    many remain. Scores are log-probabilities, which do not saturate where logits were given.
     """
     n = len(p)
     totals = np.bincount(p.labels, minlength=p.classes)
@@ -90,6 +90,10 @@ def auroc_ovr(p: Predictions) -> Value:
 
 def _groups(p: Predictions) -> tuple[Ints, Ints]:
     """Rows and hits of each group of equal doubt, the most confident group first."""
+    return p.memo("groups of equal doubt", lambda: _make_groups(p))
+
+
+def _make_groups(p: Predictions) -> tuple[Ints, Ints]:
     doubt, hit = ordered(p.doubt, p.correct)
     starts = np.concatenate([[0], np.flatnonzero(doubt[1:] != doubt[:-1]) + 1])
     ends = np.append(starts[1:], len(doubt))

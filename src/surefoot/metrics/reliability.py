@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import bdtr, bdtrik, ndtri
 
+from surefoot.checks import fraction
 from surefoot.errors import BadInput
 from surefoot.metrics.bins import BinTable, check_bins, mass_table, tally_width, width_table
 from surefoot.predictions import Predictions
@@ -61,7 +62,7 @@ def reliability(
         binning: ``"width"`` (as `ece`) or ``"mass"`` (as `adaptive_ece`).
         level: of the intervals and of the band, between 0 and 1.
     """
-    check_level(level)
+    level = fraction("level", level)
     if binning == "width":
         table = width_table(tally_width(p.confidence, p.correct, check_bins(bins)))
     elif binning == "mass":
@@ -94,10 +95,3 @@ def binomial_quantile(q: float, count: NDArray[np.int64], mean: Floats) -> Float
     guess = np.where(bdtr(lower, count, inner) >= q, lower, guess)
     quantile: Floats = np.where(certain, mean * count, guess)
     return quantile
-
-
-def check_level(level: float) -> float:
-    """``level`` if it lies strictly between 0 and 1, or a clear error."""
-    if not 0 < level < 1:
-        raise BadInput(f"level must lie between 0 and 1, such as 0.95; got {level!r}")
-    return level

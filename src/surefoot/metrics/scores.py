@@ -30,7 +30,7 @@ def mean_confidence(p: Predictions) -> Value:
 def nll(p: Predictions) -> Value:
     """Mean negative log-likelihood −(1/n) Σ log p_y, in nats; infinite if a label has probability 0."""
     return Value(
-        -float(p.log_true.sum()) / len(p), n=len(p), unit="nats", impossible=int(np.isneginf(p.log_true).sum())
+        0.0 - float(p.log_true.sum()) / len(p), n=len(p), unit="nats", impossible=int(np.isneginf(p.log_true).sum())
     )
 
 

@@ -7,7 +7,9 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.spatial.distance import pdist
 
+from surefoot.checks import positive, whole
 from surefoot.errors import BadInput
 from surefoot.metrics.value import Value
 from surefoot.predictions import Predictions
@@ -29,8 +31,8 @@ def skce(
     """Squared kernel calibration error with k(p, p') = exp(−‖p − p'‖₂/bandwidth) on the whole simplex.
 
     h_ij = k(p_i, p_j) ⟨e_{y_i} − p_i, e_{y_j} − p_j⟩; *biased* averages all (i, j) and is never negative,
-    *unbiased* averages i < j (O(n²)), *block* averages unbiased estimates over blocks of rows (O(n·block)),
-    the incomplete last block left out.
+    *unbiased* averages i < j (O(n²)), *block* averages unbiased estimates over random blocks of rows, the same
+    ones for the same set of rows (O(n·block)), the incomplete last block left out.
 
     Args:
         p: the predictions; two at least unless biased.
@@ -43,10 +45,12 @@ def skce(
         raise BadInput(f"estimator must be 'unbiased', 'biased' or 'block'; got {estimator!r}")
     if estimator != "biased" and n < 2:
         raise BadInput(f"estimator={estimator!r} needs at least 2 predictions; got {n}; use 'biased'")
-    if bandwidth is not None and not (math.isfinite(bandwidth) and bandwidth > 0):
-        raise BadInput(f"bandwidth must be a positive number or None; got {bandwidth!r}")
-    if block_size is not None and (estimator != "block" or not 2 <= block_size <= n):
-        raise BadInput(f"block_size goes with estimator='block' and lies in 2..n = {n}; got {block_size!r}")
+    if bandwidth is not None:
+        bandwidth = positive("bandwidth", bandwidth, 1e-12)
+    if block_size is not None:
+        if estimator != "block":
+            raise BadInput(f"block_size goes with estimator='block'; got {block_size!r} with {estimator!r}")
+        block_size = whole("block_size", block_size, 2, n)
     probs = p.probs
     residual = -probs
     residual[np.arange(n), p.labels] += 1.0
@@ -55,26 +59,31 @@ def skce(
     facts |= {"squared": True, "bias": "upward" if estimator == "biased" else "removed"}
     if estimator == "block":
         size = block_size or max(2, math.isqrt(n))
-        starts = range(0, n - size + 1, size)
-        parts = [_pair_mean(probs[at : at + size], residual[at : at + size], width) for at in starts]
-        return Value(math.fsum(parts) / len(parts), block_size=size, blocks=len(parts), **facts)
-    pairs = _pair_sum(probs, residual, width)
-    diagonal = float((residual**2).sum())
+        # A fixed shuffle of the rows in a canonical order: blocks at random, the value a function of the set of rows.
+        order = np.lexsort((p.labels, *probs.T))[np.random.default_rng(0).permutation(n)]
+        parts = [
+            _pair_mean(probs[rows], residual[rows], width)
+            for rows in (order[at : at + size] for at in range(0, n - size + 1, size))
+        ]
+        value = math.fsum(parts) / len(parts)
+        return Value(value, block_size=size, blocks=len(parts), **facts)
+    pairs, diagonal = _pair_sum(probs, residual, width), float((residual**2).sum())
+    plugin = max(0.0, 2.0 * pairs + diagonal) / n**2
     if estimator == "biased":
-        return Value(max(0.0, 2.0 * pairs + diagonal) / n**2, **facts)
-    return Value(pairs / (n * (n - 1) / 2), plugin=max(0.0, 2.0 * pairs + diagonal) / n**2, **facts)
+        return Value(plugin, **facts)
+    return Value(pairs / (n * (n - 1) / 2), plugin=plugin, **facts)
 
 
 def median_distance(probs: Floats) -> float:
-    """Median of ‖p − p'‖₂ over pairs of 1,000 rows spread evenly over the rows sorted by their entries.
+    """Median of the distances ‖p − p'‖₂ above 0 between 1,000 rows spread evenly over the sorted rows.
 
     Sorting makes it independent of the order of the rows; 1 where all rows are equal.
     """
     ranked = probs[np.lexsort(probs.T[::-1])]
     rows = ranked[np.unique(np.linspace(0, len(ranked) - 1, _MEDIAN_ROWS).astype(np.int64))]
-    distances = _distances(rows, rows)[np.triu_indices(len(rows), 1)]
-    positive = distances[distances > 0]
-    return float(np.median(positive)) if len(positive) else 1.0
+    distances = pdist(rows)  # from differences: equal rows are at distance 0 exactly
+    apart = distances[distances > 0]
+    return float(np.median(apart)) if len(apart) else 1.0
 
 
 def _pair_mean(probs: Floats, residual: Floats, width: float) -> float:

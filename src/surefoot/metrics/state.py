@@ -31,10 +31,15 @@ class CalibrationState:
         self.bins = check_bins(bins)
         self.sums = np.zeros((4, self.bins), np.int64)
         if sums is not None:
-            given = np.asarray(sums)
+            try:
+                given = np.asarray(sums)
+            except ValueError as error:
+                raise BadInput(f"sums must be whole numbers of shape (4, {self.bins}); {error}") from error
             if given.shape != self.sums.shape or given.dtype.kind not in "iu":
                 raise BadInput(f"sums must be whole numbers of shape (4, {self.bins}); got {given.dtype} {given.shape}")
-            self.sums += given
+            self.sums += given.astype(np.int64)
+            if (self.sums[0] < 0).any() or (self.sums[1] < 0).any() or (self.sums[1] > self.sums[0]).any():
+                raise BadInput("sums must hold counts of rows and, at most as many, hits; these are not of a state")
 
     def update(self, p: Predictions) -> CalibrationState:
         """Add the rows of ``p``; returns self."""
@@ -43,6 +48,8 @@ class CalibrationState:
 
     def merge(self, other: CalibrationState) -> CalibrationState:
         """A new state of the rows of both."""
+        if not isinstance(other, CalibrationState):
+            raise BadInput(f"a state can be merged with a CalibrationState only; got {type(other).__name__}")
         if other.bins != self.bins:
             raise BadInput(f"states can be merged only with the same bins; got {self.bins} and {other.bins}")
         return CalibrationState(self.bins, self.sums + other.sums)
@@ -62,7 +69,7 @@ class CalibrationState:
         if self.n == 0:
             raise BadInput("no rows were seen yet; call update with predictions first")
         table, n = self.table, self.n
-        facts = {"n": n, "bins": self.bins}
+        facts = {"n": n, "bins": self.bins, "bias": "upward"}
         hits: NDArray[np.int64] = self.sums[1]
         share = int(hits.sum()) / n
         return {

@@ -6,6 +6,7 @@ Both draw a `Reliability`; every number in the picture is in its table.
 from __future__ import annotations
 
 import io
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +36,9 @@ def save_figure(diagram: Reliability, path: Path, title: str) -> None:
         data = page(diagram, title).encode()
     else:
         buffer = io.BytesIO()
-        draw(diagram, title).savefig(buffer, format=suffix[1:], dpi=160)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a letter of the title that the font lacks is drawn as a box
+            draw(diagram, title).savefig(buffer, format=suffix[1:], dpi=160)
         data = buffer.getvalue()
     with replace_file(path) as stream:
         stream.write(data)
@@ -71,9 +74,18 @@ def draw(diagram: Reliability, title: str) -> Figure:
     centre = left + width / 2
     errors = np.maximum([accuracy - low, high - accuracy], 0)
     top.errorbar(centre, accuracy, errors, fmt="none", ecolor="black", elinewidth=0.9, capsize=2)
-    top.vlines(confidence, band_low, band_high, color=_GREY, linewidth=5, alpha=0.45, label="calibrated, 95 % band")
+    top.vlines(
+        confidence,
+        band_low,
+        band_high,
+        color=_GREY,
+        linewidth=5,
+        alpha=0.45,
+        label=f"calibrated, {diagram.level:.0%} band",
+    )
     top.plot(confidence, confidence, ".", color=_GREY, markersize=4)
-    top.set(ylabel="accuracy", ylim=(0, 1.02), xlim=(0, 1), title=title)
+    top.set(ylabel="accuracy", ylim=(0, 1.02), xlim=(0, 1))
+    top.set_title(title, parse_math=False)
     top.legend(loc="upper left", framealpha=0.85, edgecolor="none", fontsize=8)
     bottom.bar(left, table.count[some], width, align="edge", color=_BLUE, alpha=0.75)
     bottom.axvline(diagram.mean_confidence, color=_ORANGE, linewidth=1.3, label="mean confidence")
@@ -115,7 +127,9 @@ def page(diagram: Reliability, title: str) -> str:
     band_x = np.stack([confidence, confidence, np.full_like(confidence, np.nan)], 1).ravel()
     band_y = np.stack([band_low, band_high, np.full_like(confidence, np.nan)], 1).ravel()
     line = {"color": _ORANGE, "width": 5}
-    figure.add_scatter(x=band_x, y=band_y, mode="lines", line=line, name="calibrated, 95 % band", row=1, col=1)
+    figure.add_scatter(
+        x=band_x, y=band_y, mode="lines", line=line, name=f"calibrated, {diagram.level:.0%} band", row=1, col=1
+    )
     diagonal = {"color": _GREY, "dash": "dash", "width": 1}
     figure.add_scatter(x=[0, 1], y=[0, 1], mode="lines", line=diagonal, name="calibrated", row=1, col=1)
     figure.add_bar(**bars, y=count, name="rows", marker_color=_BLUE, showlegend=False, row=2, col=1)

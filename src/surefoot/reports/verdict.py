@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import ndtri
 
 from surefoot.metrics.noise import ChanceECE, chance_ece
+from surefoot.metrics.reliability import wilson
+from surefoot.metrics.scores import accuracy, mean_confidence
 from surefoot.predictions import Predictions
 
 __all__ = ["Verdict", "verdict"]
@@ -78,10 +78,11 @@ class Verdict:
 
 
 def verdict(p: Predictions, bins: int = 15, level: float = 0.95, seed: int = 0) -> Verdict:
-    """Judge ``p``: the gap with its normal interval, and `chance_ece` with the given bins."""
-    residual = p.confidence - p.correct
-    gap = float(residual.mean())
-    half = float(ndtri((1 + level) / 2)) * float(residual.std()) / math.sqrt(len(p))
-    right = np.count_nonzero(p.correct) / len(p)
+    """Judge ``p``: the gap, its interval from Wilson's of the accuracy, and `chance_ece` with the given bins.
+
+    Wilson's interval has a width even where every row is right; the spread of the residuals would have none.
+    """
+    right, claimed = float(accuracy(p)), float(mean_confidence(p))
+    low, high = wilson(np.float64(right), np.float64(len(p)), level)  # type: ignore[arg-type]
     chance = chance_ece(p, bins, seed=seed)
-    return Verdict(right + gap, right, gap, gap - half, gap + half, chance, len(p), level)
+    return Verdict(claimed, right, claimed - right, claimed - float(high), claimed - float(low), chance, len(p), level)
