@@ -21,14 +21,26 @@ from surefoot import Predictions, metrics
 from surefoot.metrics.kce import laplacian_sum
 
 
-def confidences(n: int, seed: int = 0) -> Predictions:
-    """Two classes, confidences from ½ to 1 crowded at 1, slightly too sure; columns derived already."""
+def confidences(n: int, k: int = 2, seed: int = 0) -> Predictions:
+    """Confidences from ½ to 1 crowded at 1, slightly too sure; columns derived already."""
     random = np.random.default_rng(seed)
     confidence = 1 - 0.5 * random.random(n) ** 2
     correct = random.random(n) < confidence**1.2
-    p = Predictions.from_probs(np.stack([confidence, 1 - confidence], 1), np.where(correct, 0, 1))
+    probs = np.repeat(((1 - confidence) / (k - 1))[:, None], k, axis=1)
+    probs[:, 0] = confidence
+    p = Predictions.from_probs(probs, np.where(correct, 0, 1))
     assert len(p.confidence) == n
     return p
+
+
+def fresh(metric: Any, p: Predictions) -> Any:
+    """``metric(p)`` as for new predictions: what an earlier metric sorted is forgotten first."""
+
+    def run() -> float:
+        p._memo.clear()
+        return float(metric(p))
+
+    return run
 
 
 def binned(repeats: int, n: int) -> dict[str, Any]:
@@ -38,24 +50,40 @@ def binned(repeats: int, n: int) -> dict[str, Any]:
     from torchmetrics.functional.classification.calibration_error import _ce_compute
 
     p = confidences(n)
-    probs, labels = torch.tensor(p.probs, dtype=torch.float32), torch.tensor(p.labels)
-    core = torch.tensor(p.confidence, dtype=torch.float32), torch.tensor(p.correct).float()
     outcome = p.correct.astype(int)
+    core = torch.tensor(p.confidence, dtype=torch.float32), torch.tensor(p.correct).float()
+    tensors = {}
+    for k in (2, 10):
+        q = confidences(n, k)
+        tensors[k] = torch.tensor(q.probs, dtype=torch.float32), torch.tensor(q.labels)
 
-    def torchmetrics_class() -> float:
-        peer = MulticlassCalibrationError(2, 15)
-        peer.update(probs, labels)
+    def torchmetrics_class(k: int) -> float:
+        peer = MulticlassCalibrationError(k, 15)
+        peer.update(*tensors[k])
         return float(peer.compute())
 
     contestants = {
-        "ece": partial(metrics.ece, p),
-        "adaptive_ece": partial(metrics.adaptive_ece, p),
-        "mce": partial(metrics.mce, p),
-        "torchmetrics MulticlassCalibrationError": torchmetrics_class,
-        "torchmetrics, its inner function alone": lambda: float(_ce_compute(*core, torch.linspace(0, 1, 16))),
+        "ece": fresh(metrics.ece, p),
+        "adaptive_ece": fresh(metrics.adaptive_ece, p),
+        "mce": fresh(metrics.mce, p),
         "netcal ECE": lambda: ECE(15).measure(p.confidence, outcome),
+        "torchmetrics, 10 classes": partial(torchmetrics_class, 10),
+        "torchmetrics, 2 classes": partial(torchmetrics_class, 2),
+        "torchmetrics' inner function": lambda: float(_ce_compute(*core, torch.linspace(0, 1, 16))),
     }
     return {"n": n, "seconds": alternate(contestants, repeats)}
+
+
+def start_up(repeats: int) -> dict[str, float]:
+    """Seconds of whole processes: the bare interpreter, and --help."""
+    commands = {"python -c pass": ["-c", "pass"], "surefoot --help": ["-m", "surefoot", "--help"]}
+    return alternate(
+        {
+            name: partial(subprocess.run, [sys.executable, *c], capture_output=True, check=True)
+            for name, c in commands.items()
+        },
+        repeats,
+    )
 
 
 def large(n: int) -> dict[str, Any]:
@@ -75,7 +103,7 @@ def large(n: int) -> dict[str, Any]:
 def kernel(repeats: int, n: int) -> dict[str, Any]:
     """kce against the sort of its confidences, and its agreement with the double sum at a size that allows one."""
     p = confidences(n)
-    seconds = alternate({"kce": partial(metrics.kce, p), "np.argsort": lambda: np.argsort(p.confidence)}, repeats)
+    seconds = alternate({"kce": fresh(metrics.kce, p), "np.argsort": lambda: np.argsort(p.confidence)}, repeats)
     small = confidences(8000)
     order = np.argsort(small.confidence)
     c, z = small.confidence[order], (small.correct - small.confidence)[order]
@@ -94,7 +122,7 @@ def smooth(repeats: int, sizes: list[int]) -> list[dict[str, Any]]:
         p = confidences(n)
         outcome = p.correct.astype(float)
         contestants = {
-            "smooth_ece": partial(metrics.smooth_ece, p),
+            "smooth_ece": fresh(metrics.smooth_ece, p),
             "relplot": partial(relplot.smECE, p.confidence, outcome),
         }
         values = {name: float(run()) for name, run in contestants.items()}
@@ -143,7 +171,7 @@ def growth(sizes: list[int]) -> dict[str, dict[int, float]]:
         for name, metric in metrics.metrics_table().items():
             if name == "skce" and n > 10**4:
                 continue
-            found.setdefault(name, {})[n] = alternate({name: partial(metric, p)}, 3)[name]
+            found.setdefault(name, {})[n] = alternate({name: fresh(metric, p)}, 3)[name]
     return found
 
 
@@ -195,6 +223,8 @@ def tables(found: dict[str, Any]) -> str:
         for name, times in found["growth"].items()
     ]
     parts += ["## Growth with n (two classes)\n", table(["metric", *(f"{n:,}" for n in sizes)], rows), ""]
+    times = ", ".join(f"`{name}` {milliseconds(seconds)}" for name, seconds in found["start-up"].items())
+    parts += ["## Start-up\n", f"{times} (goal: --help under 500 ms).", ""]
     return "\n".join(parts)
 
 
@@ -215,6 +245,7 @@ def main() -> None:
         "smooth": smooth(5, [10**5 // scale, 10**6 // scale]),
         "summary": summaries(5, 10**5 // scale, 1000),
         "growth": growth(sizes),
+        "start-up": start_up(9),
     }
     text = tables(found)
     print(text)
