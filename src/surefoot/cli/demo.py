@@ -20,7 +20,7 @@ def demo(
     from surefoot.data.digits import digits_predictions
 
     out.mkdir(parents=True, exist_ok=True)
-    typer.echo("Fitting an unregularised classifier to 300 handwritten digits, 10 % of them mislabelled ...")
+    typer.echo("Fitting an unregularised classifier to 300 handwritten digits, 5 % of them mislabelled ...")
     start = time.perf_counter()
     p = digits_predictions()
     typer.echo(f"done in {time.perf_counter() - start:.1f} s; its predictions for the other {len(p):,} digits:\n")

@@ -9,7 +9,7 @@ from surefoot.predictions import Predictions
 __all__ = ["digits_predictions"]
 
 
-def digits_predictions(train: int = 300, noisy: float = 0.1, seed: int = 0) -> Predictions:
+def digits_predictions(train: int = 300, noisy: float = 0.05, seed: int = 0) -> Predictions:
     """Predictions of a logistic regression for the digits it was not fitted to.
 
     Few images, a share of ``noisy`` labels and hardly any regularisation: what makes a classifier too sure.
