@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from surefoot.curvature.chunks import Data
 from surefoot.curvature.gauss_newton import GaussNewton
 from surefoot.curvature.hessian import Hessian
-from surefoot.curvature.losses import LogitLoss, loss_named
+from surefoot.curvature.losses import loss_named
+from surefoot.curvature.problem import Loss
 from surefoot.errors import BadInput
 
 __all__ = ["BatchSharpness", "batch_sharpness"]
@@ -42,7 +43,7 @@ def batch_sharpness(
     batch_size: int,
     seed: int = 0,
     *,
-    loss: str | LogitLoss | Callable[[Tensor, Tensor], Tensor] = "ce",
+    loss: Loss = "ce",
     kind: str = "mean of ratios",
     matrix: str = "hessian",
     velocity: Tensor | None = None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +10,9 @@ from torch import Tensor, nn
 
 from surefoot.curvature.hessian import Hessian
 from surefoot.curvature.lanczos import Eigenpairs
-from surefoot.curvature.losses import LogitLoss
 from surefoot.curvature.operator import Operator
 from surefoot.curvature.parameters import select, split
+from surefoot.curvature.problem import Loss
 from surefoot.errors import BadInput
 
 __all__ = ["PathPoint", "curvature_along_sam", "rayleigh"]
@@ -45,7 +44,7 @@ def curvature_along_sam(
     rho: float,
     points: int = 5,
     *,
-    loss: str | LogitLoss | Callable[[Tensor, Tensor], Tensor] = "ce",
+    loss: Loss = "ce",
     tol: float = 1e-2,
     max_matvecs: int = 100,
 ) -> list[PathPoint]:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from surefoot.curvature.chunks import Data, frozen
-from surefoot.curvature.linearised import Linearised, Retained, check_repeatable, differentiable_twice, model_forward
-from surefoot.curvature.losses import LogitLoss, loss_named
+from surefoot.curvature.linearised import Linearised, Retained
 from surefoot.curvature.operator import Operator
-from surefoot.curvature.parameters import flatten, select, split
-from surefoot.errors import BadInput
+from surefoot.curvature.parameters import flatten, split
+from surefoot.curvature.problem import Loss, Problem
 
 __all__ = ["GaussNewton"]
 
@@ -40,7 +38,7 @@ class GaussNewton(Operator):
         model: nn.Module,
         inputs: Any,
         labels: Any = None,
-        loss: str | LogitLoss | Callable[[Tensor, Tensor], Tensor] = "ce",
+        loss: Loss = "ce",
         *,
         names: Iterable[str] | None = None,
         reduction: str = "mean",
@@ -48,52 +46,19 @@ class GaussNewton(Operator):
         batch_norm: str = "eval",
         memory: int = 4 << 30,
     ) -> None:
-        self._parameters = select(model, names)
-        self._loss = loss_named(loss)
-        self._data = Data.of(model, inputs, labels, chunk)
-        self._model, self._batch_norm = model, batch_norm
-        if self._loss.needs_labels and labels is None:
-            raise BadInput("labels are needed: this loss's Hessian in the logits depends on them")
-        self._weight = mean_or_sum(reduction, len(self._data))
-        check_one_chunk(self._data, batch_norm)
-        first = next(iter(self._parameters.values()))
-        self.dtype, self.device = first.dtype, first.device
-        self.dim = sum(value.numel() for value in self._parameters.values())
-        self.facts = {
-            "matrix": "gauss-newton",
-            "n": len(self._data),
-            "reduction": reduction,
-            "batch_norm": batch_norm,
-            "parameters": list(self._parameters),
-        }
-        check_repeatable(model, self._data, batch_norm)
-        with frozen(model, batch_norm):
-            few = model_forward(model, list(self._parameters), self._data.inputs[:2])
-            self._twice = differentiable_twice(few, list(self._parameters.values()))
-        self._retained: Retained[Linearised] = Retained(list(self._parameters.values()), memory)
+        settings: dict[str, Any] = {"names": names, "reduction": reduction, "chunk": chunk, "batch_norm": batch_norm}
+        self._problem = Problem(model, inputs, labels, loss, **settings)
+        super().__init__(self._problem.dim, self._problem.tensors[0], {"matrix": "gauss-newton", **self._problem.facts})
+        self._retained: Retained[Linearised] = Retained(self._problem.tensors, memory)
 
     def matvec(self, v: Tensor) -> Tensor:
         """(d,) G v."""
-        tensors = list(self._parameters.values())
-        parts = split(self._check(v), tensors)
+        problem = self._problem
+        parts = split(self._check(v), problem.tensors)
         total = torch.zeros(self.dim, dtype=self.dtype, device=self.device)
-        with frozen(self._model, self._batch_norm):
-            for index, (inputs, labels) in enumerate(self._data.chunks()):
-                forward = model_forward(self._model, list(self._parameters), inputs)
-                linear = self._retained.get(index, partial(Linearised, forward, tensors, self._twice))
-                s = self._loss.hessian_product(linear.logits.detach(), labels, linear.jvp(parts))
-                total += flatten(linear.vjp(self._weight * s), tensors)
+        with problem.frozen():
+            for index, forward, labels in problem.chunks():
+                linear = self._retained.get(index, partial(Linearised, forward, problem.tensors, problem.twice))
+                s = problem.loss.hessian_product(linear.logits.detach(), labels, linear.jvp(parts))
+                total += flatten(linear.vjp(problem.weight * s), problem.tensors)
         return total
-
-
-def mean_or_sum(reduction: str, n: int) -> float:
-    """The weight of one row."""
-    if reduction not in ("mean", "sum"):
-        raise BadInput(f"reduction must be 'mean' or 'sum'; got {reduction!r}")
-    return 1.0 / n if reduction == "mean" else 1.0
-
-
-def check_one_chunk(data: Data, batch_norm: str) -> None:
-    """Batch statistics tie all rows of a chunk together, so they need one chunk."""
-    if batch_norm == "train" and data.rows < len(data):
-        raise BadInput(f"batch_norm='train' needs all {len(data)} rows in one chunk; got chunk={data.rows}")

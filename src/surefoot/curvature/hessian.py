@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from surefoot.curvature.chunks import Data, frozen
-from surefoot.curvature.gauss_newton import check_one_chunk, mean_or_sum
-from surefoot.curvature.linearised import (
-    Forward,
-    Retained,
-    check_logits,
-    check_repeatable,
-    differentiable_twice,
-    model_forward,
-)
-from surefoot.curvature.losses import LogitLoss, loss_named
+from surefoot.curvature.linearised import Forward, Retained, check_logits
 from surefoot.curvature.operator import Operator
-from surefoot.curvature.parameters import flatten, select, split
+from surefoot.curvature.parameters import flatten, split
+from surefoot.curvature.problem import Loss, Problem
 from surefoot.errors import BadInput
 
 __all__ = ["Hessian"]
@@ -35,7 +26,7 @@ class Hessian(Operator):
         model: nn.Module,
         inputs: Any,
         labels: Any,
-        loss: str | LogitLoss | Callable[[Tensor, Tensor], Tensor] = "ce",
+        loss: Loss = "ce",
         *,
         names: Iterable[str] | None = None,
         reduction: str = "mean",
@@ -45,61 +36,41 @@ class Hessian(Operator):
     ) -> None:
         if labels is None:
             raise BadInput("labels are needed: the Hessian of the loss depends on them")
-        self._parameters = select(model, names)
-        self._loss = loss_named(loss)
-        self._data = Data.of(model, inputs, labels, chunk)
-        self._model, self._batch_norm = model, batch_norm
-        self._weight = mean_or_sum(reduction, len(self._data))
-        check_one_chunk(self._data, batch_norm)
-        first = next(iter(self._parameters.values()))
-        self.dtype, self.device = first.dtype, first.device
-        self.dim = sum(value.numel() for value in self._parameters.values())
-        self.facts = {
-            "matrix": "hessian",
-            "n": len(self._data),
-            "reduction": reduction,
-            "batch_norm": batch_norm,
-            "parameters": list(self._parameters),
-        }
-        check_repeatable(model, self._data, batch_norm)
-        with frozen(model, batch_norm):
-            few = model_forward(model, list(self._parameters), self._data.inputs[:2])
-            if not differentiable_twice(few, list(self._parameters.values())):
-                raise BadInput(
-                    "the model has an operation that cannot be differentiated twice, so its Hessian cannot be had; "
-                    "replace it (for attention, take the 'math' backend), or use GaussNewton"
-                )
-        self._retained: Retained[Gradient] = Retained(list(self._parameters.values()), memory)
+        settings: dict[str, Any] = {"names": names, "reduction": reduction, "chunk": chunk, "batch_norm": batch_norm}
+        self._problem = Problem(model, inputs, labels, loss, **settings)
+        if not self._problem.twice:
+            raise BadInput(
+                "the model has an operation that cannot be differentiated twice, so its Hessian cannot be had; "
+                "replace it (for attention, take the 'math' backend), or use GaussNewton"
+            )
+        super().__init__(self._problem.dim, self._problem.tensors[0], {"matrix": "hessian", **self._problem.facts})
+        self._retained: Retained[Gradient] = Retained(self._problem.tensors, memory)
 
     def matvec(self, v: Tensor) -> Tensor:
         """(d,) H v."""
-        tensors = list(self._parameters.values())
-        parts = split(self._check(v), tensors)
-        total = torch.zeros(self.dim, dtype=self.dtype, device=self.device)
-        with frozen(self._model, self._batch_norm):
-            for gradient in self._gradients():
-                total += flatten(gradient.product(parts), tensors)
-        return total
+        parts = split(self._check(v), self._problem.tensors)
+        return self._sum(lambda gradient: gradient.product(parts))
 
     def gradient(self) -> Tensor:
         """(d,) ∇L, from the same graphs."""
-        tensors = list(self._parameters.values())
+        return self._sum(lambda gradient: [None if g is None else g.detach() for g in gradient.values])
+
+    def _sum(self, term: Callable[[Gradient], Sequence[Tensor | None]]) -> Tensor:
         total = torch.zeros(self.dim, dtype=self.dtype, device=self.device)
-        with frozen(self._model, self._batch_norm):
+        with self._problem.frozen():
             for gradient in self._gradients():
-                total += flatten([None if g is None else g.detach() for g in gradient.values], tensors)
+                total += flatten(term(gradient), self._problem.tensors)
         return total
 
-    def _gradients(self) -> Iterable[Gradient]:
-        tensors = list(self._parameters.values())
-        for index, (inputs, labels) in enumerate(self._data.chunks()):
-            forward = model_forward(self._model, list(self._parameters), inputs)
+    def _gradients(self) -> Iterator[Gradient]:
+        for index, forward, labels in self._problem.chunks():
             loss = partial(self._chunk_loss, forward, labels)
-            yield self._retained.get(index, partial(Gradient, loss, tensors))
+            yield self._retained.get(index, partial(Gradient, loss, self._problem.tensors))
 
     def _chunk_loss(self, forward: Forward, labels: Tensor | None, tensors: Sequence[Tensor]) -> Tensor:
         assert labels is not None
-        return self._weight * self._loss.values(check_logits(forward(tensors)), labels).sum()
+        values = self._problem.loss.values(check_logits(forward(tensors)), labels)
+        return self._problem.weight * values.sum()
 
 
 class Gradient:

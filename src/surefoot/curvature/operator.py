@@ -23,10 +23,8 @@ class Operator(ABC):
         facts: what the matrix is of: loss, reduction, n, batch norm, parameters.
     """
 
-    dim: int
-    dtype: torch.dtype
-    device: torch.device
-    facts: dict[str, Any]
+    def __init__(self, dim: int, like: Tensor, facts: dict[str, Any]) -> None:
+        self.dim, self.dtype, self.device, self.facts = dim, like.dtype, like.device, facts
 
     @abstractmethod
     def matvec(self, v: Tensor) -> Tensor:

@@ -94,13 +94,9 @@ class PrincipalGaussNewton(Operator):
             self._moving.append(torch.zeros_like(bias).requires_grad_())
         self._others = list(others.values())
         self._small = [x.reshape(len(x), -1) @ directions for x, _ in data.chunks()]
-        self.dtype, self.device = weight.dtype, weight.device
-        self.dim = sum(tensor.numel() for tensor in self._tensors)
-        self.facts = {
-            "matrix": "gauss-newton, first layer compressed",
-            "n": len(data),
-            "directions": directions.shape[1],
-        }
+        dim = sum(tensor.numel() for tensor in self._tensors)
+        facts = {"matrix": "gauss-newton, first layer compressed", "n": len(data), "directions": directions.shape[1]}
+        super().__init__(dim, weight, facts)
         self._linear: list[Linearised] | None = None
         self._hidden: list[Tensor] = []
         with frozen(model, "eval"):

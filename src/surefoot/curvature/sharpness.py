@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from surefoot.curvature.chunks import Data, frozen
 from surefoot.curvature.gauss_newton import GaussNewton
 from surefoot.curvature.lanczos import Eigenpairs
 from surefoot.curvature.linearised import check_repeatable
-from surefoot.curvature.losses import LogitLoss, loss_named
+from surefoot.curvature.losses import loss_named
 from surefoot.curvature.parameters import select
 from surefoot.curvature.principal import PrincipalGaussNewton, first_dense, principal_directions
+from surefoot.curvature.problem import Loss
 from surefoot.errors import BadInput
 
 __all__ = ["Sharpness", "SharpnessReading"]
@@ -59,7 +59,7 @@ class Sharpness:
         model: nn.Module,
         inputs: Any,
         labels: Any = None,
-        loss: str | LogitLoss | Callable[[Tensor, Tensor], Tensor] = "ce",
+        loss: Loss = "ce",
         *,
         chunk: int | None = None,
         directions: int = 100,
