@@ -7,6 +7,7 @@ import zipfile
 
 import numpy as np
 import pytest
+import torch
 
 from surefoot import Predictions
 from surefoot.errors import BadInput, StorageFault
@@ -34,6 +35,14 @@ def test_minus_infinity_round_trips(tmp_path, suffix):
     p = Predictions([[0.0, -np.inf], [1.0, 2.0]], [0, 1])
     p.save(tmp_path / f"p{suffix}")
     assert (Predictions.load(tmp_path / f"p{suffix}").probs == p.probs).all()
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_what_was_normalised_can_be_read_back(tmp_path, suffix):
+    probs = torch.softmax(torch.tensor(random_predictions(40, 10).logits), 1).bfloat16()
+    p = Predictions.from_probs(probs, np.zeros(40, int))
+    p.save(tmp_path / f"p{suffix}")
+    np.testing.assert_allclose(Predictions.load(tmp_path / f"p{suffix}").confidence, p.confidence, rtol=1e-14)
 
 
 def test_splits_of_an_archive(tmp_path):
@@ -83,8 +92,13 @@ BAD_TABLES = {
     "NaN label": ("label,a,b\nnan,1,2\n", "row 0.*whole number"),
     "label out of range": ("label,a,b\n2,1,2\n", r"0\.\.1"),
     "NaN": ("label,a,b\n0,nan,2\n", "row 0 has NaN"),
-    "columns out of order": ("label,logit_1,logit_0\n1,5,0\n", "stand in order"),
-    "columns sorted as text": ("label,p0,p1,p10,p2\n0,1,2,3,4\n", "stand in order"),
+    "columns out of order": ("label,logit_1,logit_0\n1,5,0\n", "in order"),
+    "columns sorted as text": ("label,p0,p1,p10,p2\n0,1,2,3,4\n", "in order"),
+    "columns counted from one": ("label,logit_1,logit_2\n1,5,0\n", "in order"),
+    "numbers inside names": ("label,class 1 x,class 0 x\n1,5,0\n", "in order"),
+    "a column that is no class": ("label,prob_0,prob_1,pred\n0,0.9,0.1,0\n", "'pred' is not as the others"),
+    "an index": ("label,a,b,Unnamed: 0\n0,1,2,3\n", "no name of its own"),
+    "a trailing comma": ("label,a,b,\n0,1,2,3\n", "no name of its own"),
     "mixed kinds": ("label,prob_a,logit_b\n0,1,2\n", "all logits or all probabilities"),
     "repeated names": ("label,a,a\n0,1,2\n", "name of its own"),
     "rounded probabilities": ("label,a,b,c\n" + "0,0.3333,0.3333,0.3334\n0,0.12,0.48,0.4\n" * 3, "from_probs"),
@@ -289,6 +303,10 @@ def test_a_parquet_file_of_a_filtered_pandas_table(tmp_path):
     p = Predictions.load(tmp_path / "p.parquet")
     assert p.classes == 2
     assert p.confidence.tolist() == [0.75, 0.75]
+    named = pyarrow.table({"label": [0, 1], "a": [1.0, 2.0], "b": [2.0, 1.0], "id": [5, 9]})
+    named = named.replace_schema_metadata({"pandas": '{"index_columns": ["id"]}'})
+    parquet.write_table(named, tmp_path / "p.parquet")
+    assert Predictions.load(tmp_path / "p.parquet").classes == 2
     twice = pyarrow.Table.from_arrays([pyarrow.array([0])] * 3, names=["label", "a", "a"])
     parquet.write_table(twice, tmp_path / "p.parquet")
     with pytest.raises(BadInput, match="name of its own"):

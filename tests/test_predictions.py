@@ -137,6 +137,14 @@ def test_probabilities_rounded_in_a_file_are_divided_by_their_sum():
     np.testing.assert_allclose(p.probs, 1 / 3, rtol=1e-15)
 
 
+def test_decimals_of_a_file_are_taken():
+    for decimals, k in [(3, 10), (2, 10), (4, 1000)]:
+        probs = np.random.default_rng(0).dirichlet(np.ones(k), 200).round(decimals)
+        probs = probs[probs.sum(1) > 0]
+        p = Predictions.from_probs(probs, np.zeros(len(probs), int))
+        np.testing.assert_allclose(p.probs.sum(1), 1, rtol=1e-12)
+
+
 def test_probs_and_logits_agree():
     a = random_predictions(400, 6)
     b = Predictions.from_probs(a.probs, a.labels)

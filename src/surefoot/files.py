@@ -194,25 +194,38 @@ def _kind_of_columns(path: Path, columns: list[str]) -> str | None:
         raise BadInput(f"{str(path)!r}: the first column must be named 'label'; got {columns[:1] or 'no columns'}")
     if len(columns) < 3:
         raise BadInput(f"{str(path)!r}: 'label' must be followed by one column per class, two at least; got {columns}")
+    classes = columns[1:]
+    nameless = [name for name in classes if not name or re.fullmatch(r"Unnamed: \d+", name)]
+    if nameless:
+        raise BadInput(f"{str(path)!r}: a column has no name of its own (an index?); leave it out of the file")
     if len(set(columns)) < len(columns):
         raise BadInput(f"{str(path)!r}: every column must have a name of its own; some are repeated")
-    numbers = [re.fullmatch(r"\D*?(\d+)", name) for name in columns[1:]]
-    order = [int(found[1]) for found in numbers if found]
-    if len(order) == len(numbers) and order != list(range(order[0], order[0] + len(order))):
-        raise BadInput(
-            f"{str(path)!r}: numbered class columns must stand in order, since the n-th column is class n; "
-            f"got {', '.join(columns[1:6])}, ..."
-        )
     said = {
-        kind
-        for kind, start in (("logits", "logit"), ("probs", "prob"))
-        for name in columns[1:]
-        if name.lower().startswith(start)
+        name: kind for name in classes for kind, word in _KINDS.items() if re.match(rf"{word}s?(?![a-z])", name.lower())
     }
-    if len(said) > 1:
-        raise BadInput(f"{str(path)!r}: the class columns must be all logits or all probabilities; the names say both")
-    every = said and all(name.lower().startswith(("logit", "prob")) for name in columns[1:])
-    return said.pop() if every else None
+    if said and (len(said) < len(classes) or len(set(said.values())) > 1):
+        odd = next((name for name in classes if name not in said), classes[-1])
+        raise BadInput(
+            f"{str(path)!r}: the class columns must be all logits or all probabilities by their names; {odd!r} is not "
+            "as the others. Leave out columns that are no class"
+        )
+    _check_order(path, classes)
+    return said[classes[0]] if said else None
+
+
+_KINDS = {"logits": "logit", "probs": "prob"}
+
+
+def _check_order(path: Path, classes: list[str]) -> None:
+    """Class columns that carry one number each must carry 0, 1, 2, ...: the n-th column *is* class n."""
+    found = [re.findall(r"\d+(?:\.\d+)?", name) for name in classes]
+    if all(len(numbers) == 1 for numbers in found):
+        order = [float(numbers[0]) for numbers in found]
+        if order != list(range(len(order))):
+            raise BadInput(
+                f"{str(path)!r}: numbered class columns must be 0, 1, 2, ... in order, as labels count; "
+                f"got {', '.join(classes[:5])}, ...; reorder or rename them (and let labels start at 0)"
+            )
 
 
 def _columns(count: int, kind: str) -> list[str]:
@@ -267,8 +280,13 @@ def _read_parquet(path: Path, split: str | None) -> Table:
     pyarrow = _pyarrow()
     try:
         with pyarrow.parquet.ParquetFile(path, page_checksum_verification=True) as file:
-            # pandas writes the index of a filtered table as a column of its own.
-            columns = [name for name in file.schema_arrow.names if not re.fullmatch(r"__index_level_\d+__", name)]
+            # pandas writes the index of a table as a column of its own, and says so.
+            index = (file.schema_arrow.pandas_metadata or {}).get("index_columns", [])
+            columns = [
+                name
+                for name in file.schema_arrow.names
+                if name not in index and not re.fullmatch(r"__index_level_\d+__", name)
+            ]
             kind = _kind_of_columns(path, columns)
             size = 8 * file.metadata.num_rows * len(columns)
             if size > max(_PARQUET_TRUST, _MOST_EXPANSION * path.stat().st_size):

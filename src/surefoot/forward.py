@@ -31,7 +31,10 @@ def logits_of(model: torch.nn.Module, inputs: Any, batch_size: int = 1024) -> to
     if not isinstance(model, torch.nn.Module):
         raise BadInput(f"model must be a torch.nn.Module; got {type(model).__name__}")
     whole("batch_size", batch_size, 1)
-    data = torch.as_tensor(inputs)
+    try:
+        data = torch.as_tensor(inputs)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise BadInput(f"inputs must be a tensor or an array; {' '.join(str(error).split())}") from error
     if data.ndim == 0 or len(data) == 0:
         raise BadInput(f"inputs must have at least one row; got shape {tuple(data.shape)}")
     first = next(model.parameters(), None)

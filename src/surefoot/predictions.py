@@ -33,8 +33,9 @@ _BLOCK_NUMBERS = 1 << 19
 # Rows are swept in this many contiguous parts however many cores there are, so that sums merged in the
 # order of the parts do not depend on the machine.
 _PARTS = 8
-# Sums of probabilities may be off by the rounding of a file (three decimals or half precision), not more.
+# Sums of probabilities may be off by the rounding of half precision or of a file's decimals, not more.
 _SUM_TOLERANCE = 1e-3
+_HALF_ROUNDING = 2.0**-8  # bfloat16 rounds each probability by 2^-9 of itself, and so their sum
 
 
 class Predictions:
@@ -60,7 +61,7 @@ class Predictions:
         tops = np.concatenate([self._block(rows).max(axis=1) for rows in self._slices()]).astype(np.float64)
         if not np.isfinite(tops).all():
             raise BadInput(_explain_bad_logits(self._scores, tops))
-        if self._looks_softmaxed(max(_SUM_TOLERANCE, _precision(logits))):
+        if self._looks_softmaxed():
             raise BadInput(
                 "logits must be unnormalised scores; every row lies in [0, 1] and sums to 1, so these are "
                 "probabilities: use Predictions.from_probs (kind='probs' in load, --probs on the command line). "
@@ -69,8 +70,9 @@ class Predictions:
 
     @classmethod
     def from_probs(cls, probs: Any, labels: Any) -> Predictions:
-        """Predictions from probabilities (n, k): each entry in [0, 1], each row summing to 1 within 1e-3.
+        """Predictions from probabilities (n, k): no entry below 0, each row summing to 1 within rounding.
 
+        Rounding is 1e-3, or what numbers of so few decimals can add up to (0.005 for ten classes and three decimals).
         A row whose sum is 1 up to float64 rounding is kept to the bit; any other is divided by its sum.
 
         >>> Predictions.from_probs([[0.9, 0.1]], [0]).confidence.tolist()
@@ -81,7 +83,8 @@ class Predictions:
         self._set(scores, _labels(labels, scores.shape), "probs")
         lows = np.concatenate([block.min(axis=1) for block in self._blocks()])
         sums = np.concatenate([block.sum(axis=1) for block in self._blocks()])
-        slack = max(_SUM_TOLERANCE, _precision(probs))
+        rounded = max(_rounding_of_sums(block) for block in self._blocks())
+        slack = max(_SUM_TOLERANCE, _precision(probs), rounded)
         bad = ~((lows >= 0) & (np.abs(sums - 1) <= slack))
         if bad.any():
             row = int(np.flatnonzero(bad)[0])
@@ -126,7 +129,9 @@ class Predictions:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write to ``.npz``, ``.csv`` or ``.parquet``; the file appears whole or not at all."""
-        write_table(_path(path), self._block(slice(None)), self.labels, self._kind)
+        # Probabilities as they are used: a file whose rows were normalised on the way in can be read back.
+        scores = self._block(slice(None)) if self._kind == "logits" else self.probs
+        write_table(_path(path), scores, self.labels, self._kind)
 
     def take(self, rows: Any) -> Predictions:
         """The predictions of the given rows (indices or a mask), in that order; repeats are allowed."""
@@ -301,18 +306,20 @@ class Predictions:
     def _blocks(self) -> Iterator[Floats]:
         return (np.asarray(self._block(rows), dtype=np.float64) for rows in self._slices())
 
-    def _looks_softmaxed(self, slack: float) -> bool:
-        """True if every row is what `from_probs` accepts, and some row is not one-hot or flat.
+    def _looks_softmaxed(self) -> bool:
+        """True if every row lies in [0, 1] and sums to 1 within rounding, and some row is not one-hot or flat.
 
-        Numbers rounded in a file, or cast after the softmax, are probabilities still, so the slack is that of
-        `from_probs`; no set of logits satisfies it for row after row by accident.
+        Numbers rounded in a file, or to bfloat16 after the softmax, are probabilities still; logits do not satisfy
+        this for row after row by accident.
         """
         telling = False
         for block in self._blocks():
-            if block.min() < 0 or np.abs(block.sum(1) - 1).max() > slack:
+            if block.min() < 0 or block.max() > 1:
                 return False
-            spread = block.max(1) - block.min(1)
-            telling = telling or bool(((spread > 0) & (spread < 1)).any())
+            if np.abs(block.sum(1) - 1).max() > max(_HALF_ROUNDING, _rounding_of_sums(block)):
+                return False
+            inside = ((block > 0) & (block < 1)).any(axis=1) & (block.max(axis=1) > block.min(axis=1))
+            telling = telling or bool(inside.any())
         return telling
 
 
@@ -403,6 +410,17 @@ def _squared_error(columns: dict[str, NDArray[Any]], others: Floats) -> Floats:
 # --- the door ---------------------------------------------------------------------------------------
 
 
+def _rounding_of_sums(block: Floats) -> float:
+    """How far rounding to decimals can move a row's sum from 1, if all entries have six decimals or fewer."""
+    if not np.isfinite(block).all():
+        return 0.0
+    for decimals in range(1, 7):
+        scaled = block * 10.0**decimals
+        if np.abs(scaled - np.rint(scaled)).max() < 1e-6:
+            return float(0.5 * block.shape[1] * 10.0**-decimals + 1e-9)
+    return 0.0
+
+
 def _path(path: Any) -> Path:
     try:
         text = os.fsdecode(path)
@@ -426,10 +444,10 @@ def _array(name: str, value: Any) -> NDArray[Any]:
         array = np.asarray(value)
     except (ValueError, TypeError, RuntimeError, NotImplementedError) as error:
         raise BadInput(f"{name} must be a rectangular array of numbers; {' '.join(str(error).split())}") from error
-    if array.dtype.kind == "f" and (array.dtype.itemsize > 8 or not array.dtype.isnative):
+    if array.dtype.kind == "f" and array.dtype.itemsize > 8:
         with np.errstate(over="ignore"):
-            array = array.astype(np.float64)  # wider than what is computed with, or in foreign byte order
-    return array
+            return array.astype(np.float64)  # wider than what is computed with
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
 def _precision(scores: Any) -> float:

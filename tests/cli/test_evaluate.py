@@ -229,6 +229,18 @@ def test_a_closed_pipe_is_no_error(file):
     done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
     assert "Traceback" not in done.stderr
     assert "400 predictions" in done.stdout
+    assert done.returncode == 0
+
+
+def test_saturated_and_right_is_not_over_confident():
+    found = verdict(Predictions([[50.0, 0], [0, 50.0]] * 5, [0, 1] * 5))
+    assert found.direction == "neither"
+
+
+def test_a_closed_output_is_no_traceback(file):
+    command = f"{sys.executable} -m surefoot evaluate {file} --json >&-"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert "Traceback" not in done.stderr
 
 
 def test_version():

@@ -118,6 +118,12 @@ def test_bad_arguments(p, arguments):
         metrics.interval(metrics.ece, p, **arguments)
 
 
+def test_a_metric_that_is_none(p):
+    for metric in (3, lambda p: float("nan"), lambda p: "x"):
+        with pytest.raises(BadInput, match="metric must"):
+            metrics.interval(metric, p, resamples=20)
+
+
 def test_a_single_row():
     p = random_predictions(1, 3)
     for name in ("ece", "nll", "accuracy", "classwise_ece"):

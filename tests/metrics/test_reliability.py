@@ -45,6 +45,14 @@ def test_band_holds_calibrated_data():
     assert 0.93 < np.mean(inside) < 0.99
 
 
+def test_wilson_reaches_the_ends():
+    from surefoot.metrics.reliability import wilson
+
+    n = np.arange(1.0, 20_000.0)
+    assert (wilson(np.ones_like(n), n, 0.95)[1] == 1).all()
+    assert (wilson(np.zeros_like(n), n, 0.95)[0] == 0).all()
+
+
 def test_certain_rows():
     p = binary_predictions(np.ones(5), np.array([1, 1, 1, 1, 0], bool))
     diagram = metrics.reliability(p)

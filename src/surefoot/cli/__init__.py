@@ -53,6 +53,8 @@ def main() -> None:
         app()
     except SystemExit as done:  # how the command line's own parser ends, well or badly
         code = done.code if isinstance(done.code, int) else 1
+        if type(sys.stdout).__name__ == "PacifyFlushWrapper":
+            code = 0  # how it marks that the reader of our output has gone (`| head`)
     except SurefootError as error:
         print(f"surefoot: {plain(str(error))}", file=sys.stderr)
         code = error.exit_code
@@ -61,7 +63,8 @@ def main() -> None:
     except OSError as error:
         code = _output_failed(error)
     try:
-        sys.stdout.flush()
+        if sys.stdout is not None:  # closed by the caller (`>&-`)
+            sys.stdout.flush()
     except OSError as error:
         code = _output_failed(error)
     # A closed or full output must not complain again at shutdown.

@@ -131,7 +131,16 @@ def _print(p: Predictions, name: str, values: Any, ranges: Any, diagram: Any, ju
     from surefoot.reports.diagram import terminal_diagram
     from surefoot.reports.text import number, plain
 
-    console = Console(highlight=False)
+    class Terminal(Console):
+        """A console for which a reader that has gone (`| head`) is no failure."""
+
+        def on_broken_pipe(self) -> None:
+            try:
+                super().on_broken_pipe()
+            except SystemExit as done:
+                raise SystemExit(0) from done
+
+    console = Terminal(highlight=False)
     console.print(Text(f"{plain(name)}: {len(p):,} predictions of {p.classes} classes", style="bold"))
     console.print()
     table = Table(box=None, pad_edge=False, header_style="bold")

@@ -25,7 +25,7 @@ def debiased_ece(p: Predictions, bins: int = 15, norm: int = 2) -> Value:
 
     Bins of one row say nothing of their own noise and contribute 0.
     """
-    if norm not in (1, 2):
+    if norm is True or norm not in (1, 2):
         raise BadInput(f"norm must be 1 or 2; got {norm!r}")
     table = mass_table(p.confidence, p.correct, check_bins(bins))
     value = _debiased_square(table) if norm == 2 else _debiased_absolute(table)
@@ -65,7 +65,7 @@ def sweep_ece(p: Predictions, norm: int = 2) -> Value:
     The number of bins grows from 1 until some bin is less accurate than the one below it; the last number
     before that is used. The authors' norm is 2.
     """
-    if norm not in (1, 2):
+    if norm is True or norm not in (1, 2):
         raise BadInput(f"norm must be 1 or 2; got {norm!r}")
     rows = p.memo("sorted rows", lambda: SortedRows.of(p.confidence, p.correct))
     n = len(p)

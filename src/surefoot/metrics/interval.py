@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surefoot.checks import fraction, whole
+from surefoot.errors import BadInput
 from surefoot.metrics.ece import classwise_ece, classwise_resampled
 from surefoot.metrics.reliability import wilson
 from surefoot.metrics.scores import accuracy
@@ -100,8 +101,14 @@ def intervals(
     n = len(p)
     count = max(100, min(500, 10_000_000 // n)) if resamples is None else whole("resamples", resamples, 10)
     whole("seed", seed, 0)
+    wrong = [name for name, metric in metrics.items() if not callable(metric)]
+    if wrong:
+        raise BadInput(f"metric must be a function of Predictions; got {metrics[wrong[0]]!r}")
     given = known or {}
     values = {name: given[name] if name in given else metric(p) for name, metric in metrics.items()}
+    for name, value in values.items():
+        if isinstance(value, str) or np.isnan(value):
+            raise BadInput(f"metric must give a number for these predictions; {name} gave {value!r}")
     draws = _resample({name: m for name, m in metrics.items() if _base(m) is not accuracy}, p, count, seed, progress)
     return {
         name: _interval_of(values[name], draws[name], level, count)

@@ -82,7 +82,10 @@ def wilson(share: Floats, count: Floats, level: float) -> tuple[Floats, Floats]:
     z = float(ndtri((1 + level) / 2))
     middle = (share + z**2 / (2 * count)) / (1 + z**2 / count)
     half = z / (1 + z**2 / count) * np.sqrt(share * (1 - share) / count + z**2 / (4 * count**2))
-    return np.clip(middle - half, 0, 1), np.clip(middle + half, 0, 1)
+    # At the ends the interval reaches 0 and 1 exactly; rounding must not pull it away.
+    low = np.where(share <= 0, 0.0, np.clip(middle - half, 0, 1))
+    high = np.where(share >= 1, 1.0, np.clip(middle + half, 0, 1))
+    return low, high
 
 
 def binomial_quantile(q: float, count: NDArray[np.int64], mean: Floats) -> Floats:
