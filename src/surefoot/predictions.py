@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from surefoot.door import as_labels, as_path, as_scores, explain_bad_logits, precision, rounding_of_sums
 from surefoot.errors import BadInput
 from surefoot.files import read_table, write_table
 from surefoot.threads import run_ranges, split_range
@@ -54,13 +54,13 @@ class Predictions:
     """
 
     def __init__(self, logits: Any, labels: Any) -> None:
-        scores = _matrix("logits", logits)
-        self._set(scores, _labels(labels, scores.shape), "logits")
+        scores = as_scores("logits", logits)
+        self._set(scores, as_labels(labels, scores.shape), "logits")
         if scores.dtype.kind in "iu" and max(-int(scores.min()), int(scores.max())) > 2**53:
             raise BadInput("logits given as whole numbers must be at most 2**53 in size; give floating-point numbers")
         tops = np.concatenate([self._block(rows).max(axis=1) for rows in self._slices()]).astype(np.float64)
         if not np.isfinite(tops).all():
-            raise BadInput(_explain_bad_logits(self._scores, tops))
+            raise BadInput(explain_bad_logits(tops))
         if self._looks_softmaxed():
             raise BadInput(
                 "logits must be unnormalised scores; every row lies in [0, 1] and sums to 1, so these are "
@@ -78,13 +78,13 @@ class Predictions:
         >>> Predictions.from_probs([[0.9, 0.1]], [0]).confidence.tolist()
         [0.9]
         """
-        scores = _matrix("probs", probs)
+        scores = as_scores("probs", probs)
         self = cls.__new__(cls)
-        self._set(scores, _labels(labels, scores.shape), "probs")
+        self._set(scores, as_labels(labels, scores.shape), "probs")
         lows = np.concatenate([block.min(axis=1) for block in self._blocks()])
         sums = np.concatenate([block.sum(axis=1) for block in self._blocks()])
-        rounded = max(_rounding_of_sums(block) for block in self._blocks())
-        slack = max(_SUM_TOLERANCE, _precision(probs), rounded)
+        rounded = max(rounding_of_sums(block) for block in self._blocks())
+        slack = max(_SUM_TOLERANCE, precision(probs), rounded)
         bad = ~((lows >= 0) & (np.abs(sums - 1) <= slack))
         if bad.any():
             row = int(np.flatnonzero(bad)[0])
@@ -121,7 +121,7 @@ class Predictions:
         """
         if kind not in (None, "logits", "probs"):
             raise BadInput(f"kind must be 'logits' or 'probs'; got {kind!r}")
-        scores, labels, said = read_table(_path(path), split)
+        scores, labels, said = read_table(as_path(path), split)
         if kind is not None and said is not None and kind != said:
             raise BadInput(f"{str(path)!r} says that it holds {said}; it cannot be read as {kind}")
         door = cls.from_probs if (kind or said) == "probs" else cls
@@ -131,7 +131,7 @@ class Predictions:
         """Write to ``.npz``, ``.csv`` or ``.parquet``; the file appears whole or not at all."""
         # Probabilities as they are used: a file whose rows were normalised on the way in can be read back.
         scores = self._block(slice(None)) if self._kind == "logits" else self.probs
-        write_table(_path(path), scores, self.labels, self._kind)
+        write_table(as_path(path), scores, self.labels, self._kind)
 
     def take(self, rows: Any) -> Predictions:
         """The predictions of the given rows (indices or a mask), in that order; repeats are allowed."""
@@ -316,7 +316,7 @@ class Predictions:
         for block in self._blocks():
             if block.min() < 0 or block.max() > 1:
                 return False
-            if np.abs(block.sum(1) - 1).max() > max(_HALF_ROUNDING, _rounding_of_sums(block)):
+            if np.abs(block.sum(1) - 1).max() > max(_HALF_ROUNDING, rounding_of_sums(block)):
                 return False
             inside = ((block > 0) & (block < 1)).any(axis=1) & (block.max(axis=1) > block.min(axis=1))
             telling = telling or bool(inside.any())
@@ -405,106 +405,3 @@ def _squared_error(columns: dict[str, NDArray[Any]], others: Floats) -> Floats:
     wrong = np.maximum(others - true**2, 0.0) + columns["confidence"] ** 2 + (1.0 - true) ** 2
     error: Floats = np.where(columns["correct"], right, wrong)
     return error
-
-
-# --- the door ---------------------------------------------------------------------------------------
-
-
-def _rounding_of_sums(block: Floats) -> float:
-    """How far rounding to decimals can move a row's sum from 1, if all entries have six decimals or fewer."""
-    if not np.isfinite(block).all():
-        return 0.0
-    for decimals in range(1, 7):
-        scaled = block * 10.0**decimals
-        if np.abs(scaled - np.rint(scaled)).max() < 1e-6:
-            return float(0.5 * block.shape[1] * 10.0**-decimals + 1e-9)
-    return 0.0
-
-
-def _path(path: Any) -> Path:
-    try:
-        text = os.fsdecode(path)
-    except TypeError as error:
-        raise BadInput(f"path must be a file's path; got {path!r}") from error
-    if "\0" in text:
-        raise BadInput(f"path must not hold a NUL character; got {text!r}")
-    return Path(text)
-
-
-def _array(name: str, value: Any) -> NDArray[Any]:
-    """``value`` as an array; tensors are detached, and bfloat16, which numpy lacks, becomes float32 exactly."""
-    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
-        raise BadInput(f"{name} must have no masked entries; fill them or drop their rows")
-    try:
-        if hasattr(value, "detach"):
-            value = value.detach().cpu()
-            if str(value.dtype) == "torch.bfloat16":
-                value = value.float()
-            value = value.numpy()
-        array = np.asarray(value)
-    except (ValueError, TypeError, RuntimeError, NotImplementedError) as error:
-        raise BadInput(f"{name} must be a rectangular array of numbers; {' '.join(str(error).split())}") from error
-    if array.dtype.kind == "f" and array.dtype.itemsize > 8:
-        with np.errstate(over="ignore"):
-            return array.astype(np.float64)  # wider than what is computed with
-    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
-
-
-def _precision(scores: Any) -> float:
-    """Unit of rounding of the numbers as given; bfloat16 has seven bits."""
-    if str(getattr(scores, "dtype", "")) == "torch.bfloat16":
-        return 2.0**-7
-    dtype = _array("scores", scores).dtype
-    return float(np.finfo(dtype).eps) if dtype.kind == "f" else 0.0
-
-
-def _matrix(name: str, value: Any) -> NDArray[Any]:
-    array = _array(name, value)
-    if array.dtype.kind not in "fiu":
-        raise BadInput(f"{name} must hold real numbers; got dtype {array.dtype}; convert with .astype(float)")
-    if array.ndim != 2:
-        hint = "; were logits and labels swapped?" if array.ndim == 1 and array.dtype.kind in "iu" else ""
-        raise BadInput(f"{name} must have shape (n, k), one row per example; got shape {array.shape}{hint}")
-    n, k = array.shape
-    if n == 0:
-        raise BadInput(f"{name} must have at least one row; got shape {array.shape}")
-    if k < 2:
-        raise BadInput(
-            f"{name} must have a column per class, two at least; got shape {array.shape}. For a binary score s "
-            "stack two columns: logits (0, s), or probabilities (1 - s, s)"
-        )
-    view = array.view()
-    view.flags.writeable = False
-    return view
-
-
-def _labels(value: Any, shape: tuple[int, ...]) -> NDArray[np.int64]:
-    array = _array("labels", value)
-    n, k = shape
-    if array.shape != (n,):
-        hints = {(n, 1): "; use labels.ravel()", (n, k): "; for one-hot labels use labels.argmax(1)"}
-        raise BadInput(
-            f"labels must have shape ({n},), one per row; got shape {array.shape}{hints.get(array.shape, '')}"
-        )
-    if array.dtype.kind not in "iu":
-        raise BadInput(f"labels must be whole numbers; got dtype {array.dtype}; convert with .astype(int)")
-    bad = np.flatnonzero((array < 0) | (array >= k))
-    if len(bad):
-        row = int(bad[0])
-        raise BadInput(
-            f"labels must lie in 0..{k - 1} for {k} classes; row {row} has {int(array[row])} "
-            f"({len(bad)} such rows). Drop rows without a label; none is ignored silently"
-        )
-    return array.astype(np.int64)
-
-
-def _explain_bad_logits(scores: NDArray[Any], tops: Floats) -> str:
-    row = int(np.flatnonzero(~np.isfinite(tops))[0])
-    top = tops[row]
-    what = "NaN" if np.isnan(top) else "+inf" if top > 0 else "nothing but -inf"
-    count = int((~np.isfinite(tops)).sum())
-    hint = "a diverged model, or an overflow in half precision?"
-    return (
-        f"logits must be finite (or -inf beside finite values); row {row} has {what} "
-        f"({count} of {len(tops)} rows are so): {hint} Drop or repair those rows"
-    )

@@ -1,0 +1,120 @@
+"""The door: what users give as logits, probabilities, labels and paths, checked once and made plain arrays."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from surefoot.errors import BadInput
+
+__all__ = ["as_labels", "as_path", "as_scores", "explain_bad_logits", "precision", "rounding_of_sums"]
+
+Floats = NDArray[np.float64]
+
+
+def rounding_of_sums(block: Floats) -> float:
+    """How far rounding to decimals can move a row's sum from 1, if all entries have six decimals or fewer."""
+    if not np.isfinite(block).all():
+        return 0.0
+    for decimals in range(1, 7):
+        scaled = block * 10.0**decimals
+        if np.abs(scaled - np.rint(scaled)).max() < 1e-6:
+            return float(0.5 * block.shape[1] * 10.0**-decimals + 1e-9)
+    return 0.0
+
+
+def as_path(path: Any) -> Path:
+    """``path`` as a Path, or a clear error."""
+    try:
+        text = os.fsdecode(path)
+    except TypeError as error:
+        raise BadInput(f"path must be a file's path; got {path!r}") from error
+    if "\0" in text:
+        raise BadInput(f"path must not hold a NUL character; got {text!r}")
+    return Path(text)
+
+
+def _array(name: str, value: Any) -> NDArray[Any]:
+    """``value`` as an array; tensors are detached, and bfloat16, which numpy lacks, becomes float32 exactly."""
+    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+        raise BadInput(f"{name} must have no masked entries; fill them or drop their rows")
+    try:
+        if hasattr(value, "detach"):
+            value = value.detach().cpu()
+            if str(value.dtype) == "torch.bfloat16":
+                value = value.float()
+            value = value.numpy()
+        array = np.asarray(value)
+    except (ValueError, TypeError, RuntimeError, NotImplementedError) as error:
+        raise BadInput(f"{name} must be a rectangular array of numbers; {' '.join(str(error).split())}") from error
+    if array.dtype.kind == "f" and array.dtype.itemsize > 8:
+        with np.errstate(over="ignore"):
+            return array.astype(np.float64)  # wider than what is computed with
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def precision(scores: Any) -> float:
+    """Unit of rounding of the numbers as given; bfloat16 has seven bits."""
+    if str(getattr(scores, "dtype", "")) == "torch.bfloat16":
+        return 2.0**-7
+    dtype = _array("scores", scores).dtype
+    return float(np.finfo(dtype).eps) if dtype.kind == "f" else 0.0
+
+
+def as_scores(name: str, value: Any) -> NDArray[Any]:
+    """``value`` as a read-only view (n, k) of real numbers, n >= 1 and k >= 2; the numbers are not looked at."""
+    array = _array(name, value)
+    if array.dtype.kind not in "fiu":
+        raise BadInput(f"{name} must hold real numbers; got dtype {array.dtype}; convert with .astype(float)")
+    if array.ndim != 2:
+        hint = "; were logits and labels swapped?" if array.ndim == 1 and array.dtype.kind in "iu" else ""
+        raise BadInput(f"{name} must have shape (n, k), one row per example; got shape {array.shape}{hint}")
+    n, k = array.shape
+    if n == 0:
+        raise BadInput(f"{name} must have at least one row; got shape {array.shape}")
+    if k < 2:
+        raise BadInput(
+            f"{name} must have a column per class, two at least; got shape {array.shape}. For a binary score s "
+            "stack two columns: logits (0, s), or probabilities (1 - s, s)"
+        )
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def as_labels(value: Any, shape: tuple[int, ...]) -> NDArray[np.int64]:
+    """``value`` as (n,) whole numbers in 0..k−1 for scores of shape (n, k)."""
+    array = _array("labels", value)
+    n, k = shape
+    if array.shape != (n,):
+        hints = {(n, 1): "; use labels.ravel()", (n, k): "; for one-hot labels use labels.argmax(1)"}
+        raise BadInput(
+            f"labels must have shape ({n},), one per row; got shape {array.shape}{hints.get(array.shape, '')}"
+        )
+    if array.dtype.kind not in "iu":
+        raise BadInput(f"labels must be whole numbers; got dtype {array.dtype}; convert with .astype(int)")
+    bad = np.flatnonzero((array < 0) | (array >= k))
+    if len(bad):
+        row = int(bad[0])
+        raise BadInput(
+            f"labels must lie in 0..{k - 1} for {k} classes; row {row} has {int(array[row])} "
+            f"({len(bad)} such rows). Drop rows without a label; none is ignored silently"
+        )
+    return array.astype(np.int64)
+
+
+def explain_bad_logits(tops: Floats) -> str:
+    """The sentence for logits whose rows' largest entries ``tops`` (n,) are not all finite."""
+    row = int(np.flatnonzero(~np.isfinite(tops))[0])
+    top = tops[row]
+    what = "NaN" if np.isnan(top) else "+inf" if top > 0 else "nothing but -inf"
+    count = int((~np.isfinite(tops)).sum())
+    hint = "a diverged model, or an overflow in half precision?"
+    return (
+        f"logits must be finite (or -inf beside finite values); row {row} has {what} "
+        f"({count} of {len(tops)} rows are so): {hint} Drop or repair those rows"
+    )
