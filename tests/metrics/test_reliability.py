@@ -73,14 +73,13 @@ def test_chance_against_redrawn_labels():
     p = random_predictions(400, 4)
     chance = metrics.chance_ece(p, bins=10, resamples=4000)
     random = np.random.default_rng(1)
-    index = metrics.ece, p
     drawn = []
     for _ in range(2000):
         hit = random.random(400) < p.confidence
         drawn.append(
             np.abs(np.bincount(np.minimum((p.confidence * 10).astype(int), 9), hit - p.confidence, 10)).sum() / 400
         )
-    assert index[0](p, 10) == chance.observed
+    assert metrics.ece(p, 10) == chance.observed
     np.testing.assert_allclose(chance.mean, np.mean(drawn), rtol=0.03)
     np.testing.assert_allclose(chance.upper, np.quantile(drawn, 0.95), rtol=0.05)
 
