@@ -4,15 +4,13 @@ Equal width: bin j of M is (j/M, (j+1)/M], with 0 in the first bin; an edge *is*
 Equal mass: ranks 0..n−1 of the sorted confidences are cut at ⌊j·n/M⌋; rows of equal confidence share their
 group's mean correctness, so a cut through a group does not depend on the order of the rows.
 
-Sums of confidences are exact: each is kept as whole multiples of 2⁻²⁸ and of 2⁻⁵⁸ in two 64-bit integers
-(good for 2³⁴ rows). Only a confidence below 1/32 has bits beyond that grid; it is moved by at most 2⁻⁵⁹. So a
-sum does not depend on the order of the rows, the split into batches or the number of ranks, to the last bit.
+Sums are exact (`surefoot.metrics.exact`): they do not depend on the order of the rows, the split into batches or
+the number of ranks, to the last bit.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surefoot.checks import whole
+from surefoot.metrics.exact import UNIT, Cells, cell_sums, parts_as_ints, split_into_parts, whole_sums
 
 __all__ = [
     "BinTable",
@@ -37,15 +36,6 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-_HIGH, _LOW = 2.0**28, 2.0**58
-_SCALE = 1 << 30  # multiples of 2^-58 in one of 2^-28
-_UNIT = 1 << 58
-# Adding and subtracting 1.5·2^(52−b) rounds a double below 1 to a multiple of 2^-b.
-_ROUND_HIGH, _ROUND_LOW = 1.5 * 2.0**24, 1.5 * 2.0**-6
-# Rows in a block: its buffers stay in a core's cache, and its float64 sums of the parts are exact
-# (28 + 16 and 30 + 16 bits).
-_BLOCK = 1 << 16
-
 
 def check_bins(bins: Any) -> int:
     """``bins`` as an int from 1 to 10,000 (more say nothing, and cost), or a clear error."""
@@ -60,24 +50,23 @@ def bin_edges(bins: int) -> Floats:
 
 def bin_of(confidence: Floats, bins: int) -> Ints:
     """(n,) bin of equal width of each confidence: ``searchsorted`` (left) on the edges, ten times faster."""
-    index = np.empty(len(confidence), np.int64)
-    _bin_into(confidence, bins, index, np.empty(len(confidence)), np.empty(len(confidence)))
-    return index
+    index = np.empty(len(confidence), np.int32)
+    if len(confidence):
+        _bin_into(confidence, bins, index, np.empty(len(confidence)), np.empty(len(confidence)))
+    return index.astype(np.int64)
 
 
-def _bin_into(c: Floats, bins: int, index: Ints, scaled: Floats, up: Floats) -> None:
-    np.multiply(c, bins, out=scaled)
-    np.ceil(scaled, out=up)
-    np.subtract(up, 1.0, out=index, casting="unsafe")
-    # c·M carries one rounding, so only next to a whole number can it be on the wrong side of an edge; there
-    # the edges themselves decide.
-    slack = 1e-15 * bins
-    up -= scaled
-    beside = up >= 1.0 - slack
-    beside |= up <= slack
-    if beside.any():
-        near = np.flatnonzero(beside)
-        index[near] = np.searchsorted(bin_edges(bins)[1:-1], c[near], "left")
+def _bin_into(c: Floats, bins: int, index: Cells, scaled: Floats, down: Floats) -> None:
+    # The factor is a little below M, by more than the product rounds: no confidence is put above its bin, and one
+    # just beyond an edge, put below, is found by its fraction; there the edges themselves decide.
+    np.multiply(c, bins * (1 - 2.0**-50), out=scaled)
+    np.floor(scaled, out=down)
+    np.copyto(index, down, casting="unsafe")
+    scaled -= down
+    beside = 1 - bins * 2.0**-48
+    if scaled.max() >= beside:
+        near = np.flatnonzero(scaled >= beside)
+        index[near] += c[near] > bin_edges(bins)[index[near] + 1]
 
 
 @dataclass(frozen=True)
@@ -112,70 +101,12 @@ class BinTable:
         return math.sqrt(math.fsum(self.residual**2 / np.maximum(self.count, 1)) / self.n)
 
 
-# --- exact sums -------------------------------------------------------------------------------------
-
-
-def _split_into(c: Floats, high: Floats, low: Floats) -> None:
-    """Multiples of 2⁻²⁸ and of 2⁻⁵⁸ that sum to ``c``."""
-    np.add(c, _ROUND_HIGH, out=high)
-    high -= _ROUND_HIGH
-    np.subtract(c, high, out=low)
-    low += _ROUND_LOW
-    low -= _ROUND_LOW
-
-
-def _tally(
-    confidence: Floats, correct: Bools, cell_into: Callable[[Floats, Ints, Floats, Floats], None], cells: int
-) -> Ints:
-    """(4, cells) exact sums over the rows of each cell: rows, hits, high and low parts of the confidences.
-
-    ``cell_into(c, cell, spare, spare)`` writes the cells of a block of rows. The work goes through the same few
-    buffers block after block, since fresh memory costs more than the arithmetic. One thread:
-    ``bincount`` does not let go of the interpreter's lock.
-    """
-    sums = np.zeros((4, cells), np.int64)
-    size = min(_BLOCK, len(confidence))
-    high_buffer, low_buffer = np.empty(size), np.empty(size)
-    cell_buffer, hit_buffer = np.empty(size, np.int64), np.empty(size, np.int64)
-    # Confidences crowd in one cell, and each addition to it waits for the one before; four copies of a small
-    # table, used in turn, do not wait.
-    lanes = 4 if cells <= 64 else 1
-    lane = cells * (np.arange(size) % lanes)
-    for at in range(0, len(confidence), _BLOCK):
-        c = confidence[at : at + _BLOCK]
-        high, low = high_buffer[: len(c)], low_buffer[: len(c)]
-        cell, hit = cell_buffer[: len(c)], hit_buffer[: len(c)]
-        cell_into(c, cell, low, high)
-        if lanes > 1:
-            cell += lane[: len(c)]
-        _split_into(c, high, low)
-        sums[2] += _fold(np.bincount(cell, high, lanes * cells) * _HIGH, lanes)
-        sums[3] += _fold(np.bincount(cell, low, lanes * cells) * _LOW, lanes)
-        # Rows that were right are tallied apart.
-        cell += np.multiply(correct[at : at + _BLOCK], lanes * cells, out=hit)
-        counts = np.bincount(cell, minlength=2 * lanes * cells)
-        right = _fold(counts[lanes * cells :], lanes)
-        sums[0] += _fold(counts[: lanes * cells], lanes) + right
-        sums[1] += right
-    return sums
-
-
-def _fold(sums: NDArray[Any], lanes: int) -> Ints:
-    folded: Ints = sums.astype(np.int64).reshape(lanes, -1).sum(axis=0)
-    return folded
-
-
-def _whole(high: Ints, low: Ints) -> list[int]:
-    """Sums of confidences in units of 2⁻⁵⁸; Python's integers, since they do not fit in 64 bits."""
-    return [int(h) * _SCALE + int(w) for h, w in zip(high, low, strict=True)]
-
-
 # --- equal width ------------------------------------------------------------------------------------
 
 
 def tally_width(confidence: Floats, correct: Bools, bins: int) -> Ints:
-    """(4, M) exact sums per bin of equal width; sums of such arrays are the sums of the rows."""
-    return _tally(confidence, correct, lambda c, cell, a, b: _bin_into(c, bins, cell, a, b), bins)
+    """(4, M) exact sums per bin of equal width; sums of such arrays (carried) are the sums of all rows."""
+    return cell_sums(confidence, correct, lambda _, c, cell, a, b: _bin_into(c, bins, cell, a, b), bins)
 
 
 def width_table(sums: Ints) -> BinTable:
@@ -183,9 +114,9 @@ def width_table(sums: Ints) -> BinTable:
     bins = sums.shape[1]
     edges = bin_edges(bins)
     count, hits = sums[0], sums[1]
-    totals = _whole(sums[2], sums[3])
-    residual = np.array([(int(hit) * _UNIT - total) / _UNIT for hit, total in zip(hits, totals, strict=True)])
-    mean = np.array([total / (int(c) * _UNIT) if c else math.nan for total, c in zip(totals, count, strict=True)])
+    totals = whole_sums(sums[2], sums[3])
+    residual = np.array([(int(hit) * UNIT - total) / UNIT for hit, total in zip(hits, totals, strict=True)])
+    mean = np.array([total / (int(c) * UNIT) if c else math.nan for total, c in zip(totals, count, strict=True)])
     accuracy = np.divide(hits, count, out=np.full(bins, math.nan), where=count > 0)
     return BinTable(edges[:-1], edges[1:], count.copy(), mean, accuracy, residual)
 
@@ -224,10 +155,10 @@ class SortedRows:
         """Sort the rows and add them up."""
         c, hit = ordered(confidence, correct)
         high, low = np.empty_like(c), np.empty_like(c)
-        _split_into(c, high, low)
+        split_into_parts(c, high, low)
         sums = np.zeros((3, len(c) + 1), np.int64)
-        for line, part in zip(sums, (hit, high * _HIGH, low * _LOW), strict=True):
-            np.cumsum(part.astype(np.int64), out=line[1:])
+        for line, part in zip(sums, (hit, *parts_as_ints(high, low)), strict=True):
+            np.cumsum(part, out=line[1:])
         return cls(c, sums)
 
     def below(self, ranks: Ints) -> tuple[Floats, Ints]:
@@ -252,7 +183,7 @@ class SortedRows:
 
 def _cut_table(lower: Floats, upper: Floats, cuts: Ints, hits: Floats, parts: Ints) -> BinTable:
     count, hit = np.diff(cuts), np.diff(hits)
-    totals = np.array([total / _UNIT for total in _whole(*np.diff(parts))])
+    totals = np.array([total / UNIT for total in whole_sums(*np.diff(parts))])
     return BinTable(lower, upper, count, totals / count, hit / count, hit - totals)
 
 
@@ -260,38 +191,54 @@ def _cut_table(lower: Floats, upper: Floats, cuts: Ints, hits: Floats, parts: In
 # crowded at 1 still spread out. 2^-53 is the smallest 1 − c above 0.
 _SHIFT = 45
 _TOP_BUCKET = int(np.float64(1.0).view(np.int64) >> _SHIFT)
+_BUCKET_BLOCK = 1 << 15  # rows whose buffers stay in a core's cache
 _BUCKETS = _TOP_BUCKET - int(np.float64(2.0**-53).view(np.int64) >> _SHIFT) + 2
+
+
+def _buckets(confidence: Floats) -> NDArray[np.int16]:
+    """(n,) bucket of each confidence, from 0 for confidence 0 to ``_BUCKETS − 1`` for confidence 1."""
+    bucket = np.empty(len(confidence), np.int16)
+    spare = np.empty(min(len(confidence), _BUCKET_BLOCK))
+    for at in range(0, len(confidence), _BUCKET_BLOCK):
+        c = confidence[at : at + _BUCKET_BLOCK]
+        bits = np.subtract(1.0, c, out=spare[: len(c)]).view(np.int64)
+        bits >>= _SHIFT
+        np.subtract(_TOP_BUCKET, bits, out=bits)
+        np.minimum(bits, _BUCKETS - 1, out=bits)
+        bucket[at : at + len(c)] = bits
+    return bucket
 
 
 def mass_table(confidence: Floats, correct: Bools, bins: int) -> BinTable:
     """The table of ``bins`` bins of equal mass; with fewer rows than bins, of one bin per row.
 
-    Only the buckets beside a cut are sorted; the others are only summed.
+    Only the buckets beside a cut are sorted; the rows between them are only summed.
     """
     n = len(confidence)
-    bucket = np.empty(n, np.int16)
-    filled = 0
-
-    def bucket_into(c: Floats, cell: Ints, spare: Floats, _: Floats) -> None:
-        nonlocal filled
-        np.right_shift(np.subtract(1.0, c, out=spare).view(np.int64), _SHIFT, out=cell)
-        np.subtract(_TOP_BUCKET, cell, out=cell)
-        np.minimum(cell, _BUCKETS - 1, out=cell)
-        bucket[filled : filled + len(c)] = cell
-        filled += len(c)
-
     cuts = np.unique(np.arange(bins + 1) * n // bins)
-    sums = _tally(confidence, correct, bucket_into, _BUCKETS)
+    bucket = _buckets(confidence)
+    counts = np.bincount(bucket, minlength=_BUCKETS)
     # Beside each cut: the bucket of the row before it, and of the row after it.
-    ends = np.cumsum(sums[0])
+    ends = np.cumsum(counts)
     before = np.searchsorted(ends, np.maximum(cuts - 1, 0), "right")
     after = np.searchsorted(ends, np.minimum(cuts, n - 1), "right")
     chosen = np.zeros(_BUCKETS, np.bool_)
     chosen[before] = chosen[after] = True
-    rows = np.flatnonzero(np.take(chosen, bucket))  # twice as fast as indexing
+    # The rows of chosen buckets are stretch 0; the others fall into stretches, stretch i after i − 1 chosen buckets.
+    place = np.cumsum(chosen)
+    stretch = np.where(chosen, 0, place + 1).astype(np.int32)
+    beside: list[Ints] = []
+
+    def stretch_into(at: int, c: Floats, cell: Cells, *_: Floats) -> None:
+        np.take(stretch, bucket[at : at + len(c)], out=cell, mode="clip")  # "raise" would take a buffer
+        beside.append(np.flatnonzero(cell == 0) + at)
+
+    sums = cell_sums(confidence, correct, stretch_into, int(place[-1]) + 2)
+    rows = np.concatenate(beside)
     members = SortedRows.of(confidence[rows], correct[rows])
-    # A rank among the members is the rank less the rows of other buckets below it.
-    passed = np.cumsum(np.where(chosen, 0, sums), axis=1)
+    # A rank among the members is the rank less the rows of the stretches below it.
+    sums[:, 0] = 0
+    passed = np.cumsum(sums, axis=1)[:, place]
     ranks = cuts - passed[0, after]
     hits, parts = members.below(ranks)
     lower, upper = members.confidence[ranks[:-1]], members.confidence[(cuts - 1 - passed[0, before])[1:]]

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from surefoot.errors import BadInput
 from surefoot.metrics.bins import BinTable, check_bins, tally_width, width_table
+from surefoot.metrics.exact import carry
 from surefoot.metrics.value import Value
 from surefoot.predictions import Predictions
 
@@ -40,10 +41,12 @@ class CalibrationState:
             self.sums += given.astype(np.int64)
             if (self.sums[0] < 0).any() or (self.sums[1] < 0).any() or (self.sums[1] > self.sums[0]).any():
                 raise BadInput("sums must hold counts of rows and, at most as many, hits; these are not of a state")
+            carry(*self.sums[2:])
 
     def update(self, p: Predictions) -> CalibrationState:
         """Add the rows of ``p``; returns self."""
         self.sums += tally_width(p.confidence, p.correct, self.bins)
+        carry(*self.sums[2:])
         return self
 
     def merge(self, other: CalibrationState) -> CalibrationState:
