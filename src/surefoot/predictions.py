@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,10 +23,11 @@ from surefoot.threads import run_ranges, split_range
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Predictions"]
+__all__ = ["Predictions", "check_predictions", "takes_predictions"]
 
 Floats = NDArray[np.float64]
 Part = TypeVar("Part")
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 # Numbers in a block of rows: few enough to stay near a core while several operations pass over them, many
 # enough that threads seldom wait for the interpreter's lock.
@@ -405,3 +407,23 @@ def _squared_error(columns: dict[str, NDArray[Any]], others: Floats) -> Floats:
     wrong = np.maximum(others - true**2, 0.0) + columns["confidence"] ** 2 + (1.0 - true) ** 2
     error: Floats = np.where(columns["correct"], right, wrong)
     return error
+
+
+def check_predictions(name: str, value: Any) -> Predictions:
+    """``value``, if it is a `Predictions`; else a clear error that names the doors."""
+    if isinstance(value, Predictions):
+        return value
+    raise BadInput(
+        f"{name} must be Predictions; got {type(value).__name__}. Make them with Predictions(logits, labels), "
+        "Predictions.from_probs(probs, labels) or Predictions.load(file)"
+    )
+
+
+def takes_predictions(function: Function) -> Function:
+    """``function``, whose first argument ``p`` is checked to be `Predictions`."""
+
+    @wraps(function)
+    def checked(p: Predictions, *args: Any, **options: Any) -> Any:
+        return function(check_predictions("p", p), *args, **options)
+
+    return cast("Function", checked)

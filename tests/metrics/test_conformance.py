@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from surefoot import Predictions, metrics
+from surefoot.errors import BadInput
 
 from ..conftest import binary_predictions, random_predictions
 
@@ -43,6 +44,10 @@ class TestEveryMetric:
         assert json.loads(json.dumps(value)) == float(value)
         assert pickle.loads(pickle.dumps(value)).facts == value.facts
         assert copy.copy(value).n == 90
+
+    def test_arrays_are_refused_by_name(self, name):
+        with pytest.raises(BadInput, match=r"p must be Predictions; got ndarray.*from_probs"):
+            TABLE[name](np.full((3, 2), 0.5))
 
     @pytest.mark.parametrize("n", [2, 3])
     def test_tiny_data(self, name, n):

@@ -11,11 +11,12 @@ from scipy.special import ndtr
 from surefoot.errors import BadInput
 from surefoot.metrics.bins import BinTable, SortedRows, check_bins, mass_table
 from surefoot.metrics.value import Value
-from surefoot.predictions import Predictions
+from surefoot.predictions import Predictions, takes_predictions
 
 __all__ = ["debiased_ece", "sweep_ece"]
 
 
+@takes_predictions
 def debiased_ece(p: Predictions, bins: int = 15, norm: int = 2) -> Value:
     """Calibration error of bins of equal mass, less its bias (Kumar, Liang & Ma 2019).
 
@@ -59,6 +60,7 @@ def _debiased_absolute(table: BinTable) -> float:
     return max(0.0, math.fsum(terms[enough]) / table.n)
 
 
+@takes_predictions
 def sweep_ece(p: Predictions, norm: int = 2) -> Value:
     """ECE with the largest number of equal-mass bins whose accuracies still rise (Roelofs et al. 2022).
 

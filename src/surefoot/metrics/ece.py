@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from surefoot.metrics.bins import BinTable, bin_of, check_bins, mass_table, tally_width, width_table
 from surefoot.metrics.value import Value
-from surefoot.predictions import Predictions
+from surefoot.predictions import Predictions, takes_predictions
 
 __all__ = ["adaptive_ece", "classwise_ece", "ece", "mce", "rmsce"]
 
@@ -20,6 +20,7 @@ Floats = NDArray[np.float64]
 Entries = tuple[NDArray[np.int64], NDArray[np.int64], Floats]
 
 
+@takes_predictions
 def ece(p: Predictions, bins: int = 15) -> Value:
     """Expected calibration error with bins of equal width (paper A, Appendix B.1; Guo et al. 2017).
 
@@ -36,6 +37,7 @@ def ece(p: Predictions, bins: int = 15) -> Value:
     return Value(_width(p, bins).error(1), n=len(p), bins=int(bins), norm=1, binning="equal width", bias="upward")
 
 
+@takes_predictions
 def mce(p: Predictions, bins: int = 15) -> Value:
     """Maximum calibration error: the largest gap of any bin of equal width that is not empty."""
     return Value(
@@ -43,11 +45,13 @@ def mce(p: Predictions, bins: int = 15) -> Value:
     )
 
 
+@takes_predictions
 def rmsce(p: Predictions, bins: int = 15) -> Value:
     """Root mean square calibration error, √Σ_b (n_b/n) gap_b², with bins of equal width."""
     return Value(_width(p, bins).error(2), n=len(p), bins=int(bins), norm=2, binning="equal width", bias="upward")
 
 
+@takes_predictions
 def adaptive_ece(p: Predictions, bins: int = 15) -> Value:
     """Expected calibration error with bins of equal mass (AdaECE): (1/n) Σ_b |Σ_{i in b} Z_i|.
 
@@ -57,6 +61,7 @@ def adaptive_ece(p: Predictions, bins: int = 15) -> Value:
     return Value(table.error(1), n=len(p), bins=len(table.count), norm=1, binning="equal mass", bias="upward")
 
 
+@takes_predictions
 def classwise_ece(p: Predictions, bins: int = 15) -> Value:
     """Mean over the k classes of the binned |mean p_k − frequency of k|, equal width (Kull et al. 2019).
 

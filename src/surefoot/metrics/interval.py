@@ -28,7 +28,7 @@ from surefoot.metrics.ece import classwise_ece, classwise_resampled
 from surefoot.metrics.reliability import wilson
 from surefoot.metrics.scores import accuracy
 from surefoot.metrics.value import Value
-from surefoot.predictions import Predictions
+from surefoot.predictions import Predictions, check_predictions
 
 __all__ = ["Interval", "interval", "intervals"]
 
@@ -98,7 +98,7 @@ def intervals(
     ``known`` may hold their values already; ``progress(done, of)`` is called after each resample.
     """
     level = fraction("level", level)
-    n = len(p)
+    n = len(check_predictions("p", p))
     count = max(100, min(500, 10_000_000 // n)) if resamples is None else whole("resamples", resamples, 10)
     whole("seed", seed, 0)
     wrong = [name for name, metric in metrics.items() if not callable(metric)]

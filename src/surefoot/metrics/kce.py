@@ -13,7 +13,7 @@ from surefoot.checks import positive
 from surefoot.errors import BadInput
 from surefoot.metrics.bins import ordered
 from surefoot.metrics.value import Value
-from surefoot.predictions import Predictions
+from surefoot.predictions import Predictions, takes_predictions
 
 __all__ = ["kce", "laplacian_sum"]
 
@@ -24,6 +24,7 @@ _SPAN = 64.0
 _BLOCK = 1 << 14
 
 
+@takes_predictions
 def kce(p: Predictions, bandwidth: float = 0.4, unbiased: bool = False, squared: bool = False) -> Value:
     """Kernel calibration error (MMCE) with the Laplacian kernel k(c, c') = exp(−|c − c'|/bandwidth).
 

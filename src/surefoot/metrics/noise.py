@@ -8,7 +8,7 @@ import numpy as np
 
 from surefoot.checks import whole
 from surefoot.metrics.bins import check_bins, tally_width, width_table
-from surefoot.predictions import Predictions
+from surefoot.predictions import Predictions, takes_predictions
 
 __all__ = ["ChanceECE", "chance_ece"]
 
@@ -28,6 +28,7 @@ class ChanceECE:
     resamples: int
 
 
+@takes_predictions
 def chance_ece(p: Predictions, bins: int = 15, resamples: int = 1000, seed: int = 0) -> ChanceECE:
     """Redraw each row's correctness from its own confidence and measure `ece`, ``resamples`` times.
 

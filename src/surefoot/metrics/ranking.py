@@ -15,7 +15,7 @@ from scipy.special import xlogy
 
 from surefoot.metrics.bins import ordered
 from surefoot.metrics.value import Value
-from surefoot.predictions import Predictions
+from surefoot.predictions import Predictions, takes_predictions
 
 __all__ = ["aurc", "auroc_misclassification", "auroc_ovr", "e_aurc", "fpr95"]
 
@@ -23,6 +23,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
+@takes_predictions
 def auroc_misclassification(p: Predictions) -> Value:
     """Probability that a right row is more confident than a wrong one; ties count half; chance is ½."""
     count, hits = _groups(p)
@@ -36,6 +37,7 @@ def auroc_misclassification(p: Predictions) -> Value:
     return Value(wins / pairs, n=len(p), pairs=pairs)
 
 
+@takes_predictions
 def fpr95(p: Predictions) -> Value:
     """Share of wrong rows accepted at the highest confidence threshold that accepts 95 % of the right ones."""
     count, hits = _groups(p)
@@ -47,6 +49,7 @@ def fpr95(p: Predictions) -> Value:
     return Value(int(passed[first]) / int(passed[-1]), n=len(p), pairs=int(accepted[-1]) * int(passed[-1]))
 
 
+@takes_predictions
 def aurc(p: Predictions) -> Value:
     """Area under the risk–coverage curve: mean over i = 1..n of the error rate of the i most confident rows."""
     count, hits = _groups(p)
@@ -58,12 +61,14 @@ def aurc(p: Predictions) -> Value:
     return Value(float((errors / place).sum()) / len(p), n=len(p))
 
 
+@takes_predictions
 def e_aurc(p: Predictions) -> Value:
     """Excess AURC: over that of an ideal ranking with the same error rate r, r + (1 − r) ln(1 − r)."""
     r = 1 - np.count_nonzero(p.correct) / len(p)
     return Value(aurc(p) - (r + float(xlogy(1 - r, 1 - r))), n=len(p))
 
 
+@takes_predictions
 def auroc_ovr(p: Predictions) -> Value:
     """Mean over classes of the AUROC of p_k for "is class k", one versus rest; O(n k log n).
 

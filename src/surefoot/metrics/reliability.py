@@ -12,7 +12,7 @@ from scipy.special import bdtr, bdtrik, ndtri
 from surefoot.checks import fraction
 from surefoot.errors import BadInput
 from surefoot.metrics.bins import BinTable, check_bins, mass_table, tally_width, width_table
-from surefoot.predictions import Predictions
+from surefoot.predictions import Predictions, takes_predictions
 
 __all__ = ["Reliability", "reliability", "wilson"]
 
@@ -51,6 +51,7 @@ class Reliability:
         return float((self.table.accuracy * self.table.count)[some].sum() / self.table.n)
 
 
+@takes_predictions
 def reliability(
     p: Predictions, bins: int = 15, binning: Literal["width", "mass"] = "width", level: float = 0.95
 ) -> Reliability:

@@ -10,23 +10,26 @@ from numpy.typing import NDArray
 
 from surefoot.metrics.bins import bin_of, check_bins
 from surefoot.metrics.value import Value
-from surefoot.predictions import Predictions
+from surefoot.predictions import Predictions, takes_predictions
 
 __all__ = ["BrierDecomposition", "accuracy", "brier", "brier_decomposition", "mean_confidence", "nll"]
 
 Floats = NDArray[np.float64]
 
 
+@takes_predictions
 def accuracy(p: Predictions) -> Value:
     """Share of rows whose largest logit (lowest index among equals) is the label's."""
     return Value(np.count_nonzero(p.correct) / len(p), n=len(p))
 
 
+@takes_predictions
 def mean_confidence(p: Predictions) -> Value:
     """Mean probability of the predicted class; above the accuracy, the model is over-confident."""
     return Value(float(p.confidence.sum()) / len(p), n=len(p))
 
 
+@takes_predictions
 def nll(p: Predictions) -> Value:
     """Mean negative log-likelihood −(1/n) Σ log p_y, in nats; infinite if a label has probability 0."""
     return Value(
@@ -34,6 +37,7 @@ def nll(p: Predictions) -> Value:
     )
 
 
+@takes_predictions
 def brier(p: Predictions) -> Value:
     """Mean of Σ_k (p_k − 1{k = y})², in [0, 2]; twice the binary convention for two classes."""
     return Value(float(p.squared_error.sum()) / len(p), n=len(p), range=(0, 2))
@@ -62,6 +66,7 @@ class BrierDecomposition:
         return murphy + self.within_variance - self.within_covariance
 
 
+@takes_predictions
 def brier_decomposition(p: Predictions, bins: int = 15) -> BrierDecomposition:
     """Split the Brier score into parts, each class a binary forecast binned by equal width, summed over classes.
 

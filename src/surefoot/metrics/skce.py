@@ -12,7 +12,7 @@ from scipy.spatial.distance import pdist
 from surefoot.checks import positive, whole
 from surefoot.errors import BadInput
 from surefoot.metrics.value import Value
-from surefoot.predictions import Predictions
+from surefoot.predictions import Predictions, takes_predictions
 
 __all__ = ["median_distance", "skce"]
 
@@ -22,6 +22,7 @@ _TILE = 1024
 _MEDIAN_ROWS = 1000
 
 
+@takes_predictions
 def skce(
     p: Predictions,
     estimator: Literal["unbiased", "biased", "block"] = "unbiased",

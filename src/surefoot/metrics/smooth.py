@@ -8,7 +8,7 @@ from scipy.fft import dct, idct
 from scipy.optimize import brentq
 
 from surefoot.metrics.value import Value
-from surefoot.predictions import Predictions
+from surefoot.predictions import Predictions, takes_predictions
 
 __all__ = ["smooth_ece"]
 
@@ -21,6 +21,7 @@ _BLOCK = 1 << 16
 _NARROWEST = 4.0 / _CELLS
 
 
+@takes_predictions
 def smooth_ece(p: Predictions) -> Value:
     """smECE of Błasiok & Nakkiran (2023): the fixed point σ of σ = ∫₀¹ |(1/n) Σ_i Z_i φ_σ(t − c_i)| dt.
 

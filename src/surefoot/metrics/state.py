@@ -11,7 +11,7 @@ from surefoot.errors import BadInput
 from surefoot.metrics.bins import BinTable, check_bins, tally_width, width_table
 from surefoot.metrics.exact import carry
 from surefoot.metrics.value import Value
-from surefoot.predictions import Predictions
+from surefoot.predictions import Predictions, check_predictions
 
 __all__ = ["CalibrationState"]
 
@@ -45,7 +45,7 @@ class CalibrationState:
 
     def update(self, p: Predictions) -> CalibrationState:
         """Add the rows of ``p``; returns self."""
-        self.sums += tally_width(p.confidence, p.correct, self.bins)
+        self.sums += tally_width(check_predictions("p", p).confidence, p.correct, self.bins)
         carry(*self.sums[2:])
         return self
 

@@ -14,7 +14,7 @@ from surefoot.metrics.scores import accuracy, brier, mean_confidence, nll
 from surefoot.metrics.skce import skce
 from surefoot.metrics.smooth import smooth_ece
 from surefoot.metrics.value import Value
-from surefoot.predictions import Predictions
+from surefoot.predictions import Predictions, takes_predictions
 
 __all__ = ["COSTLY", "Metric", "metrics_table", "summary"]
 
@@ -50,6 +50,7 @@ def metrics_table(bins: int = 15) -> dict[str, Metric]:
     }
 
 
+@takes_predictions
 def summary(p: Predictions, bins: int = 15) -> dict[str, Value]:
     """All metrics but `auroc_ovr` and `skce`, which cost more than one pass and a sort, by name.
 
