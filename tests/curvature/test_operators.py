@@ -239,3 +239,20 @@ def test_a_single_parameter():
     found = GaussNewton(Scale(), x).top(1)
     torch.testing.assert_close(found.values[0].float(), expected)
     assert found.converged
+
+
+@pytest.mark.parametrize("name", ["mlp", "convolution"])
+@pytest.mark.parametrize("kind", [GaussNewton, Hessian])
+def test_an_operator_let_go_leaves_no_activations_behind(kind, name):
+    import gc
+    import weakref
+
+    model, inputs, labels = case(name)
+    seen = []
+    model[1].register_forward_hook(lambda module, given, output: seen.append(weakref.ref(output)))
+    operator = kind(model, inputs, labels)
+    operator.matvec(torch.ones(operator.dim, dtype=operator.dtype))
+    assert any(output() is not None for output in seen)  # the kept graph
+    del operator
+    gc.collect()
+    assert all(output() is None for output in seen)

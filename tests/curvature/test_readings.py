@@ -218,10 +218,22 @@ class TestSharpness:
         model, inputs = self.net(), self.images()
         reader = Sharpness(model, inputs, directions=6)
         found = reader.read(verify=True)
-        y = reader._compressed.lift(reader._last.vectors[:, 0])
+        y = reader.top(1).vectors[:, 0]
+        found = reader.read(verify=True)
         operator = GaussNewton(model, inputs)
         np.testing.assert_allclose(float(y.norm()), 1, rtol=1e-9)
         np.testing.assert_allclose(float((operator.matvec(y) - found.value * y).norm()), found.residual, rtol=1e-6)
+
+    @pytest.mark.parametrize("name", ["mlp", "no bias", "convolution", "residual"])
+    def test_leading_pairs_in_the_order_of_the_parameters(self, name):
+        model, inputs, labels = case(name)
+        reader = Sharpness(model, inputs)
+        exact, vectors = torch.linalg.eigh(dense_gauss_newton(model, inputs, labels, "ce"))
+        for _ in range(2):  # the second time warm
+            found = reader.top(3, tol=1e-6, products=60)
+            np.testing.assert_allclose(found.values, exact.flip(0)[:3], rtol=1e-6)
+            np.testing.assert_allclose((vectors.flip(1)[:, :3] * found.vectors).sum(0).abs(), 1, rtol=1e-4)
+        assert reader.read().value == pytest.approx(float(exact[-1]), rel=1e-4)
 
     def test_it_follows_a_model_that_moves(self):
         model, inputs = self.net(torch.float32), self.images(dtype=torch.float32)

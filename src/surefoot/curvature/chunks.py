@@ -63,25 +63,27 @@ def frozen(model: nn.Module, batch_norm: str) -> Iterator[None]:
     """
     if batch_norm not in ("eval", "train"):
         raise BadInput(f"batch_norm must be 'eval' or 'train'; got {batch_norm!r}")
-    norms = [module for module in model.modules() if isinstance(module, _BatchNorm)]
-    buffers = (
-        [(buffer, buffer.clone()) for module in norms for buffer in module.buffers()] if batch_norm == "train" else []
-    )
+    norms = [module for module in model.modules() if isinstance(module, _BatchNorm) and batch_norm == "train"]
+    tracked = [(module, module.running_mean, module.running_var, module.track_running_stats) for module in norms]
     with evaluating(model), torch.random.fork_rng(devices=[]):
         try:
-            if batch_norm == "train":
-                for module in norms:
-                    module.training = True
+            for module in norms:
+                # Without running statistics there is nothing to update, and a kept graph refers to none.
+                module.training, module.track_running_stats = True, False
+                module.running_mean = module.running_var = None
             yield
         finally:
-            with torch.no_grad():
-                for buffer, before in buffers:
-                    buffer.copy_(before)
+            for module, mean, variance, track in tracked:
+                module.running_mean, module.running_var, module.track_running_stats = mean, variance, track
 
 
 @contextlib.contextmanager
 def saved_bytes(parameters: list[Tensor]) -> Iterator[list[int]]:
-    """Count the bytes that autograd saves inside the block, storages of the parameters aside."""
+    """Count the bytes that autograd saves inside the block, storages of the parameters aside.
+
+    For a graph that is thrown away: what is saved is detached, since a graph whose hook hands back its own output
+    holds itself alive.
+    """
     known = {tensor.untyped_storage().data_ptr() for tensor in parameters}
     total = [0]
 
@@ -90,7 +92,7 @@ def saved_bytes(parameters: list[Tensor]) -> Iterator[list[int]]:
         if storage.data_ptr() not in known:
             known.add(storage.data_ptr())
             total[0] += storage.nbytes()
-        return tensor
+        return tensor.detach()
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         yield total

@@ -28,7 +28,7 @@ class GaussNewton(Operator):
             (logits, labels) → (n,) values.
         names: parameters to take; all trainable ones by default.
         reduction: ``"mean"`` over the rows or ``"sum"``.
-        chunk: rows per chunk; all at once by default.
+        chunk: rows per chunk; by default as many as keep their activations within 256 MB.
         batch_norm: ``"eval"`` (running statistics) or ``"train"`` (statistics of the rows; one chunk only).
         memory: bytes of activations that may be kept between products; graphs beyond it are rebuilt.
     """
@@ -49,7 +49,9 @@ class GaussNewton(Operator):
         settings: dict[str, Any] = {"names": names, "reduction": reduction, "chunk": chunk, "batch_norm": batch_norm}
         self._problem = Problem(model, inputs, labels, loss, **settings)
         super().__init__(self._problem.dim, self._problem.tensors[0], {"matrix": "gauss-newton", **self._problem.facts})
-        self._retained: Retained[Linearised] = Retained(self._problem.tensors, memory)
+        self._twice = self._problem.twice and not self._problem.prefers_forward_mode
+        row = self._problem.row_bytes(lambda forward, _: Linearised(forward, self._problem.tensors, self._twice))
+        self._retained: Retained[Linearised] = Retained(memory, row * self._problem.data.rows)
 
     def matvec(self, v: Tensor) -> Tensor:
         """(d,) G v."""
@@ -58,7 +60,7 @@ class GaussNewton(Operator):
         total = torch.zeros(self.dim, dtype=self.dtype, device=self.device)
         with problem.frozen():
             for index, forward, labels in problem.chunks():
-                linear = self._retained.get(index, partial(Linearised, forward, problem.tensors, problem.twice))
+                linear = self._retained.get(index, partial(Linearised, forward, problem.tensors, self._twice))
                 s = problem.loss.hessian_product(linear.logits.detach(), labels, linear.jvp(parts))
                 total += flatten(linear.vjp(problem.weight * s), problem.tensors)
         return total

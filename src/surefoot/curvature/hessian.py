@@ -44,7 +44,8 @@ class Hessian(Operator):
                 "replace it (for attention, take the 'math' backend), or use GaussNewton"
             )
         super().__init__(self._problem.dim, self._problem.tensors[0], {"matrix": "hessian", **self._problem.facts})
-        self._retained: Retained[Gradient] = Retained(self._problem.tensors, memory)
+        row = self._problem.row_bytes(self._build)
+        self._retained: Retained[Gradient] = Retained(memory, row * self._problem.data.rows)
 
     def matvec(self, v: Tensor) -> Tensor:
         """(d,) H v."""
@@ -64,8 +65,10 @@ class Hessian(Operator):
 
     def _gradients(self) -> Iterator[Gradient]:
         for index, forward, labels in self._problem.chunks():
-            loss = partial(self._chunk_loss, forward, labels)
-            yield self._retained.get(index, partial(Gradient, loss, self._problem.tensors))
+            yield self._retained.get(index, partial(self._build, forward, labels))
+
+    def _build(self, forward: Forward, labels: Tensor | None) -> Gradient:
+        return Gradient(partial(self._chunk_loss, forward, labels), self._problem.tensors)
 
     def _chunk_loss(self, forward: Forward, labels: Tensor | None, tensors: Sequence[Tensor]) -> Tensor:
         assert labels is not None

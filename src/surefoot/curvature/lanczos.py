@@ -117,10 +117,13 @@ def _run(
     rounding: float,
 ) -> tuple[Eigenpairs, float]:
     """One Krylov space from ``block`` (p, d), grown until converged or out of budget; and the |θ| seen."""
-    basis = block
+    # Room for the whole basis at once: growing it by copies would hold it twice.
+    room = torch.empty(max(budget, len(block)), block.shape[1], dtype=block.dtype, device=block.device)
+    room[: len(block)] = block
+    basis = room[: len(block)]
     small = torch.zeros(0, 0, dtype=torch.float64)
     used = 0
-    newest = block
+    newest = basis
     while True:
         image = matmat(newest.T).T  # (p, d)
         used += len(newest)
@@ -148,8 +151,9 @@ def _run(
             vectors = (weights.T.to(basis) @ basis).T
             outcome = "converged" if done or (exhausted and enough) else "budget"
             return Eigenpairs(values, vectors / vectors.norm(dim=0), residuals, used, outcome), scale
-        basis = torch.cat([basis, following])
-        newest = following
+        newest = room[len(basis) : len(basis) + len(following)]
+        newest.copy_(following)
+        basis = room[: len(basis) + len(following)]
 
 
 def _orthonormal(rows: Tensor, basis: Tensor) -> tuple[Tensor, Tensor]:

@@ -2,7 +2,7 @@
 
 With g(u) = Jᵀu built once as a graph in u, differentiating ⟨g(u), v⟩ by u gives J v: two backward passes over
 the kept activations make a Gauss–Newton product, about the cost of one gradient step, and no forward pass.
-Where an operation cannot be differentiated twice, J v comes from forward mode instead.
+Where an operation cannot be differentiated twice, or only at a higher price, J v comes from forward mode instead.
 """
 
 from __future__ import annotations
@@ -15,11 +15,20 @@ import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.func import functional_call
+from torch.nn.modules.conv import _ConvNd
 
-from surefoot.curvature.chunks import Data, frozen, saved_bytes
+from surefoot.curvature.chunks import Data, frozen
 from surefoot.errors import BadInput
 
-__all__ = ["Linearised", "Retained", "check_logits", "check_repeatable", "differentiable_twice", "model_forward"]
+__all__ = [
+    "Linearised",
+    "Retained",
+    "check_logits",
+    "check_repeatable",
+    "differentiable_twice",
+    "model_forward",
+    "prefers_forward_mode",
+]
 
 
 Forward = Callable[[Sequence[Tensor]], Tensor]
@@ -74,25 +83,40 @@ class Linearised:
 
 
 def differentiable_twice(forward: Forward, tensors: Sequence[Tensor]) -> bool:
-    """Whether ⟨u, J v⟩ by two backward passes equals ⟨Jᵀu, v⟩ by one.
+    """Whether J v may come from two backward passes; meant for a few rows.
 
     An operation without a second derivative may raise, but it may also cut the graph in silence (a function marked
-    once_differentiable does): only the numbers tell. Meant for a few rows.
+    once_differentiable does): only the numbers tell.
     """
+    return _transposes_agree(forward, tensors, twice=True)
+
+
+def prefers_forward_mode(model: nn.Module, forward: Forward, tensors: Sequence[Tensor]) -> bool:
+    """Whether J v is cheaper by forward mode, and right: so for convolutions, meant for a few rows.
+
+    A convolution's second backward pass also computes two derivatives that nobody asked for, which is more than
+    running the model again.
+    """
+    convolutions = any(isinstance(module, _ConvNd) for module in model.modules())
+    return convolutions and _transposes_agree(forward, tensors, twice=False)
+
+
+def _transposes_agree(forward: Forward, tensors: Sequence[Tensor], twice: bool) -> bool:
+    """Whether ⟨u, J v⟩ equals ⟨Jᵀu, v⟩ for a random u and v, J v taken the way ``twice`` says."""
     generator = torch.Generator().manual_seed(0)
     try:
-        linear = Linearised(forward, tensors)
+        linear = Linearised(forward, tensors, twice)
         v = [torch.randn(t.shape, generator=generator, dtype=torch.float64).to(t) for t in tensors]
         u = torch.randn(linear.logits.shape, generator=generator, dtype=torch.float64).to(linear.logits)
         image = linear.jvp(v)
         pairs = zip(linear.vjp(u), v, strict=True)
-        once = sum(float((g * w).sum()) for g, w in pairs if g is not None)
-    except (RuntimeError, NotImplementedError):
+        there = sum(float((g * w).sum()) for g, w in pairs if g is not None)
+    except (RuntimeError, NotImplementedError, BadInput):
         return False
-    twice = float((u * image).sum())
-    if not (math.isfinite(once) and math.isfinite(twice)):
+    back = float((u * image).sum())
+    if not (math.isfinite(there) and math.isfinite(back)):
         return True  # a diverged model says nothing of its operations
-    return abs(once - twice) <= 1e-3 * (abs(once) + float(u.norm() * image.norm())) + 1e-12
+    return abs(there - back) <= 1e-3 * (abs(there) + float(u.norm() * image.norm())) + 1e-12
 
 
 def model_forward(model: nn.Module, names: Sequence[str], inputs: Tensor) -> Forward:
@@ -104,20 +128,18 @@ Kept = TypeVar("Kept")
 
 
 class Retained(Generic[Kept]):
-    """Graphs of chunks kept between products, as many as fit into ``memory`` bytes of saved activations."""
+    """Graphs of chunks kept between products, as many as fit into ``memory`` bytes of ``chunk_bytes`` each."""
 
-    def __init__(self, tensors: list[Tensor], memory: int) -> None:
-        self._tensors, self._left = tensors, memory
+    def __init__(self, memory: int, chunk_bytes: float) -> None:
+        self._room = int(memory / max(chunk_bytes, 1))
         self._kept: dict[int, Kept] = {}
 
     def get(self, index: int, build: Callable[[], Kept]) -> Kept:
         """Chunk ``index``: the kept graph, or a new one, which is kept if there is room."""
         if index in self._kept:
             return self._kept[index]
-        with saved_bytes(self._tensors) as size:
-            made = build()
-        if size[0] <= self._left:
-            self._left -= size[0]
+        made = build()
+        if len(self._kept) < self._room:
             self._kept[index] = made
         return made
 

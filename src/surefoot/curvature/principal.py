@@ -92,6 +92,7 @@ class PrincipalGaussNewton(Operator):
         self._moving = [torch.zeros(out, directions.shape[1]).to(weight).requires_grad_()]
         if bias is not None and bias.requires_grad:
             self._moving.append(torch.zeros_like(bias).requires_grad_())
+        self._own_names = [f"{layer}.weight", f"{layer}.bias"][: len(self._moving)]
         self._others = list(others.values())
         self._small = [x.reshape(len(x), -1) @ directions for x, _ in data.chunks()]
         dim = sum(tensor.numel() for tensor in self._tensors)
@@ -150,10 +151,18 @@ class PrincipalGaussNewton(Operator):
                 weight += delta.T @ inputs.reshape(len(inputs), -1)
         return total, weight
 
-    def lift(self, v: Tensor) -> Tensor:
-        """(d,) the compressed vector as one of the whole model, first layer first; of the same length."""
-        parts = split(v, self._tensors)
-        return torch.cat([(parts[0] @ self._directions.T).reshape(-1), *(part.reshape(-1) for part in parts[1:])])
+    def lift(self, vectors: Tensor, order: Sequence[str]) -> Tensor:
+        """(d, m) compressed vectors (columns) as vectors of the whole model, of the same length.
+
+        The parameters come in the given order of their names.
+        """
+        lifted = []
+        for column in vectors.T:
+            parts = split(column, self._tensors)
+            own = [parts[0] @ self._directions.T, *parts[1 : len(self._moving)]]
+            whole = dict(zip([*self._own_names, *self._names], [*own, *parts[len(self._moving) :]], strict=True))
+            lifted.append(torch.cat([whole[name].reshape(-1) for name in order]))
+        return torch.stack(lifted, dim=1)
 
     def verify(self, pair: Eigenpairs) -> float:
         """‖G y − θ y‖ in the whole space, of the lifted top pair: an eigenvalue of G lies within it of θ.

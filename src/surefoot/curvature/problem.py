@@ -4,17 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
-from surefoot.curvature.chunks import Data, frozen
-from surefoot.curvature.linearised import Forward, check_repeatable, differentiable_twice, model_forward
+from surefoot.curvature.chunks import Data, frozen, saved_bytes
+from surefoot.curvature.linearised import (
+    Forward,
+    check_repeatable,
+    differentiable_twice,
+    model_forward,
+    prefers_forward_mode,
+)
 from surefoot.curvature.losses import LogitLoss, loss_named
 from surefoot.curvature.parameters import select
 from surefoot.errors import BadInput
 
 __all__ = ["Loss", "Problem"]
+
+# Activations of a default chunk. Beyond some tens of megabytes a tensor, memory is taken from and given back to the
+# system at every operation, which costs more than the arithmetic.
+_CHUNK_BYTES = 256 << 20
 
 Loss = str | LogitLoss | Callable[[Tensor, Tensor], Tensor]
 
@@ -26,6 +38,7 @@ class Problem:
         tensors: the chosen parameters, in the model's order.
         weight: of one row: 1/n for the mean, 1 for the sum.
         twice: whether the model's graph can be differentiated twice.
+        prefers_forward_mode: whether J v is cheaper by forward mode.
     """
 
     def __init__(
@@ -63,8 +76,20 @@ class Problem:
             "parameters": list(self.parameters),
         }
         check_repeatable(model, self.data, batch_norm)
+        if chunk is None and batch_norm == "eval":
+            rows = _CHUNK_BYTES / max(self.row_bytes(lambda forward, _: forward(self.tensors)), 1)
+            self.data = replace(self.data, rows=max(1, min(len(self.data), int(rows))))
+        few = self.forward(self.data.inputs[:2])
         with self.frozen():
-            self.twice = differentiable_twice(self.forward(self.data.inputs[:2]), self.tensors)
+            self.twice = differentiable_twice(few, self.tensors)
+            self.prefers_forward_mode = prefers_forward_mode(model, few, self.tensors)
+
+    def row_bytes(self, build: Callable[[Forward, Tensor | None], object]) -> float:
+        """Bytes of activations that a graph saves for a row, judged by building it for two."""
+        inputs, labels = self.data.inputs[:2], None if self.data.labels is None else self.data.labels[:2]
+        with self.frozen(), torch.enable_grad(), saved_bytes(self.tensors) as size:
+            build(self.forward(inputs), labels)
+        return size[0] / len(inputs)
 
     def frozen(self) -> AbstractContextManager[None]:
         """The model held still while it is used; see `chunks.frozen`."""

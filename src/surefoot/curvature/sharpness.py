@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from surefoot.curvature.chunks import Data, frozen
 from surefoot.curvature.gauss_newton import GaussNewton
@@ -69,12 +69,13 @@ class Sharpness:
         if products < 2:
             raise BadInput(f"products must be at least 2; got {products}")
         self._model, self._loss, self._products, self._seed = model, loss_named(loss), products, seed
+        self._chunk = chunk
         self._parameters = select(model)
         self._data = Data.of(model, inputs, labels, chunk)
         if self._loss.needs_labels and labels is None:
             raise BadInput("labels are needed: this loss's Hessian in the logits depends on them")
         check_repeatable(model, self._data, "eval")
-        self._last: Eigenpairs | None = None
+        self._start: Tensor | None = None
         with frozen(model, "eval"):
             layer = first_dense(model, self._data.inputs)
         self._compressed: PrincipalGaussNewton | None = None
@@ -89,17 +90,40 @@ class Sharpness:
 
         With ``verify``, one product with the whole matrix bounds the error of the value.
         """
-        limits: dict[str, Any] = {"max_matvecs": self._products, "max_basis": self._products, "seed": self._seed}
+        pair = self._pairs(1, tol, self._products)
         if self._compressed is None:
-            operator = GaussNewton(self._model, self._data.inputs, self._data.labels, self._loss, chunk=self._data.rows)
-            pair = operator.top(1, tol, self._last, **limits)
             return self._reading(pair, float(pair.residuals[0]), verified=True, full=pair.matvecs)
-        self._compressed.refresh()
-        pair = self._compressed.top(1, tol, self._last, **limits)
         if not verify or pair.outcome == "non-finite":
             return self._reading(pair, float(pair.residuals[0]), verified=False, full=0)
         return self._reading(pair, self._compressed.verify(pair), verified=True, full=1)
 
+    def top(self, k: int, tol: float = 1e-2, products: int | None = None) -> Eigenpairs:
+        """The k leading eigenpairs now, their vectors (d, k) in the order of the model's parameters.
+
+        From the same compressed or whole matrix as `read`, warm-started from the call before. ``products`` limits
+        the work; by default 4 k.
+        """
+        pairs = self._pairs(k, tol, products or 4 * k)
+        if self._compressed is None:
+            return pairs
+        return replace(pairs, vectors=self._compressed.lift(pairs.vectors, list(self._parameters)))
+
+    def _pairs(self, k: int, tol: float, products: int) -> Eigenpairs:
+        operator = self._compressed or GaussNewton(
+            self._model, self._data.inputs, self._data.labels, self._loss, chunk=self._chunk
+        )
+        if isinstance(operator, PrincipalGaussNewton):
+            operator.refresh()
+        pairs = operator.top(
+            k,
+            tol,
+            None if self._start is None else self._start[:, :k],
+            max_matvecs=products,
+            max_basis=products,
+            seed=self._seed,
+        )
+        self._start = pairs.vectors if pairs.outcome != "non-finite" else None
+        return pairs
+
     def _reading(self, pair: Eigenpairs, residual: float, verified: bool, full: int) -> SharpnessReading:
-        self._last = pair if pair.outcome != "non-finite" else None
         return SharpnessReading(float(pair.values[0]), residual, verified, pair.matvecs, full, pair.outcome)

@@ -1,0 +1,61 @@
+"""Residual networks for 32×32 images (He et al. 2016, Section 4.2): depth 6n + 2, widths 16, 32, 64."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from torch.nn.functional import pad, relu
+
+from surefoot.errors import BadInput
+
+__all__ = ["CifarResNet"]
+
+
+class CifarResNet(nn.Module):
+    """Images (b, 3, 32, 32) to logits (b, k); shortcuts without parameters (option A of the paper).
+
+    >>> sum(p.numel() for p in CifarResNet(20).parameters())
+    269722
+    """
+
+    def __init__(self, depth: int, classes: int = 10) -> None:
+        if depth < 8 or (depth - 2) % 6:
+            raise BadInput(f"depth must be 6n + 2 (20, 32, 44, 56, 110, ...); got {depth}")
+        super().__init__()
+        self.stem = nn.Conv2d(3, 16, 3, padding=1, bias=False)
+        self.norm = nn.BatchNorm2d(16)
+        blocks: list[nn.Module] = []
+        width = 16
+        for stage, wider in enumerate((16, 32, 64)):
+            for place in range((depth - 2) // 6):
+                blocks.append(_Block(width, wider, stride=2 if stage and not place else 1))
+                width = wider
+        self.blocks = nn.Sequential(*blocks)
+        self.head = nn.Linear(64, classes)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits (b, k)."""
+        hidden = self.blocks(relu(self.norm(self.stem(images))))
+        logits: Tensor = self.head(hidden.mean(dim=(2, 3)))
+        return logits
+
+
+class _Block(nn.Module):
+    def __init__(self, width: int, wider: int, stride: int) -> None:
+        super().__init__()
+        self.stride, self.more = stride, wider - width
+        self.first = nn.Conv2d(width, wider, 3, stride, padding=1, bias=False)
+        self.first_norm = nn.BatchNorm2d(wider)
+        self.second = nn.Conv2d(wider, wider, 3, padding=1, bias=False)
+        self.second_norm = nn.BatchNorm2d(wider)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = relu(self.first_norm(self.first(x)))
+        hidden = self.second_norm(self.second(hidden))
+        # Option A: the skipped path is subsampled, and new channels start from zero.
+        short = x[:, :, :: self.stride, :: self.stride]
+        if self.more:
+            short = pad(short, (0, 0, 0, 0, 0, self.more))
+        return relu(hidden + short)
