@@ -158,6 +158,18 @@ def test_batch_statistics_on_request():
         Hessian(model, inputs, labels, batch_norm="frozen")
 
 
+@pytest.mark.parametrize("kind", [GaussNewton, Hessian])
+def test_a_model_that_moved_is_refused_by_an_old_operator(kind):
+    model, inputs, labels = case("mlp")
+    operator = kind(model, inputs, labels)
+    v = torch.ones(operator.dim, dtype=operator.dtype)
+    operator.matvec(v)
+    with torch.no_grad():
+        model[2].weight.mul_(1.5)
+    with pytest.raises(BadInput, match="make a new one"):
+        operator.matvec(v)
+
+
 def test_a_model_that_moved_is_seen_by_a_new_operator():
     model, inputs, _ = case("mlp")
     before = GaussNewton(model, inputs).dense()

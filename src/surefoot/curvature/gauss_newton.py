@@ -56,6 +56,7 @@ class GaussNewton(Operator):
     def matvec(self, v: Tensor) -> Tensor:
         """(d,) G v."""
         problem = self._problem
+        problem.check_still()
         parts = split(self._check(v), problem.tensors)
         total = torch.zeros(self.dim, dtype=self.dtype, device=self.device)
         with problem.frozen():

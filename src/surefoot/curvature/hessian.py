@@ -57,6 +57,7 @@ class Hessian(Operator):
         return self._sum(lambda gradient: [None if g is None else g.detach() for g in gradient.values])
 
     def _sum(self, term: Callable[[Gradient], Sequence[Tensor | None]]) -> Tensor:
+        self._problem.check_still()
         total = torch.zeros(self.dim, dtype=self.dtype, device=self.device)
         with self._problem.frozen():
             for gradient in self._gradients():

@@ -67,6 +67,7 @@ class Problem:
             raise BadInput(
                 f"batch_norm='train' needs all {len(self.data)} rows in one chunk; got chunk={self.data.rows}"
             )
+        self._versions = [tensor._version for tensor in self.tensors]
         self.weight = 1.0 / len(self.data) if reduction == "mean" else 1.0
         self.dim = sum(tensor.numel() for tensor in self.tensors)
         self.facts: dict[str, Any] = {
@@ -85,11 +86,20 @@ class Problem:
             self.prefers_forward_mode = prefers_forward_mode(model, few, self.tensors)
 
     def row_bytes(self, build: Callable[[Forward, Tensor | None], object]) -> float:
-        """Bytes of activations that a graph saves for a row, judged by building it for two."""
-        inputs, labels = self.data.inputs[:2], None if self.data.labels is None else self.data.labels[:2]
-        with self.frozen(), torch.enable_grad(), saved_bytes(self.tensors) as size:
-            build(self.forward(inputs), labels)
-        return size[0] / len(inputs)
+        """Bytes that a graph saves for each row, judged by building it for two rows and for four."""
+
+        def saved(rows: int) -> int:
+            inputs, labels = self.data.inputs[:rows], None if self.data.labels is None else self.data.labels[:rows]
+            with self.frozen(), torch.enable_grad(), saved_bytes(self.tensors) as size:
+                build(self.forward(inputs), labels)
+            return size[0]
+
+        return max(0, saved(4) - saved(2)) / 2
+
+    def check_still(self) -> None:
+        """A clear error if the parameters were changed: graphs kept from before would mix two models."""
+        if [tensor._version for tensor in self.tensors] != self._versions:
+            raise BadInput("the model's parameters changed after this operator was made; make a new one")
 
     def frozen(self) -> AbstractContextManager[None]:
         """The model held still while it is used; see `chunks.frozen`."""
