@@ -290,7 +290,7 @@ def scaling(x: Tensor, y: Tensor, repeats: int) -> dict[str, Any]:
 
 
 _MEMORY = """
-import json, resource, sys, torch
+import json, sys, torch
 from torch import nn
 from surefoot.curvature import GaussNewton
 torch.manual_seed(0)
@@ -300,7 +300,9 @@ x = torch.randn(rows, 3072)
 size = 4 * sum(p.numel() for p in model.parameters())
 small = nn.Sequential(nn.Linear(8, 4), nn.Tanh(), nn.Linear(4, 3))
 GaussNewton(small, torch.randn(9, 8)).top(1)  # libraries loaded, threads made
-def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+def peak():  # of this process alone: getrusage would count the parent's peak too
+    with open("/proc/self/status") as status:
+        return 1024 * next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
 before = peak()
 operator = GaussNewton(model, x, chunk=chunk, memory=0)
 found = operator.top(1, 1e-9, max_matvecs=keep, max_basis=keep)
@@ -410,7 +412,7 @@ def main() -> None:
         "trajectories": lambda: [
             trajectory(x, y, seed, steps, options.check_every, peers_every) for seed in options.seeds
         ],
-        "resnet": lambda: resnet(*pictures(options.data, 64 if quick else 512), 2 if quick else 6, 0, not quick),
+        "resnet": lambda: resnet(*pictures(options.data, 64 if quick else 512), 2 if quick else 6, 0, not (quick or options.no_peers)),
         "leading": lambda: leading(x, y, 5 if quick else 100, 20 if quick else 400, 0),
         "scaling": lambda: scaling(x, y, 3 if quick else 9),
         "memory": memory,

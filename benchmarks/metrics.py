@@ -131,7 +131,7 @@ def smooth(repeats: int, sizes: list[int]) -> list[dict[str, Any]]:
 
 
 _SUMMARY = """
-import resource, sys, time, json, statistics
+import sys, time, json, statistics
 import numpy as np, torch
 from surefoot import Predictions, metrics
 n, k, repeats = (int(a) for a in sys.argv[1:])
@@ -141,9 +141,12 @@ for row in range(0, n, 1000):
     logits[row:row + 1000] = 3 * random.standard_normal((1000, k), dtype=np.float32)
 labels = random.integers(0, k, n)
 metrics.summary(Predictions(logits[:100], labels[:100]))
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+def peak_now():  # of this process alone: getrusage would count the parent's peak too
+    with open("/proc/self/status") as status:
+        return 1024 * next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
+before = peak_now()
 metrics.summary(Predictions(logits, labels))
-peak = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
+peak = peak_now() - before
 tensor, times = torch.from_numpy(logits), {"summary": [], "log_softmax": []}
 for turn in range(repeats + 1):
     for name, run in (("summary", lambda: metrics.summary(Predictions(logits, labels))),

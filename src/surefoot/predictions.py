@@ -23,7 +23,7 @@ from surefoot.threads import run_ranges, split_range
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Predictions", "check_predictions", "takes_predictions"]
+__all__ = ["LOWEST_LOGIT", "Predictions", "check_predictions", "takes_predictions"]
 
 Floats = NDArray[np.float64]
 Part = TypeVar("Part")
@@ -37,6 +37,8 @@ _BLOCK_NUMBERS = 1 << 19
 _PARTS = 8
 # Sums of probabilities may be off by the rounding of half precision or of a file's decimals, not more.
 _SUM_TOLERANCE = 1e-3
+# Stands for −inf where a square must stay finite.
+LOWEST_LOGIT = -1e150
 _HALF_ROUNDING = 2.0**-8  # bfloat16 rounds each probability by 2^-9 of itself, and so their sum
 
 
@@ -250,10 +252,25 @@ class Predictions:
                     visit(accumulator, rows, probs)
             return accumulator
 
-        parts = run_ranges(run, self._parts(), len(self) * self.classes >= 2 * _BLOCK_NUMBERS)
+        parts = run_ranges(run, self.parts(), len(self) * self.classes >= 2 * _BLOCK_NUMBERS)
         if fill:
             self._keep(columns)
         return parts
+
+    def parts(self) -> list[list[slice]]:
+        """The rows as eight contiguous parts of blocks that stay near a core."""
+        step = max(1, _BLOCK_NUMBERS // self.classes)
+        ranges = split_range(len(self), _PARTS)
+        return [[slice(at, min(at + step, end)) for at in range(begin, end, step)] for begin, end in ranges]
+
+    def logit_block(self, rows: slice) -> Floats:
+        """(b, k) logits of a block less the largest of their row, in float64, none below `LOWEST_LOGIT`; a copy."""
+        z = np.array(self._block(rows), dtype=np.float64)
+        if self._kind == "probs":
+            with np.errstate(divide="ignore"):
+                np.log(z, out=z)
+        z -= z.max(axis=1, keepdims=True)
+        return np.maximum(z, LOWEST_LOGIT, out=z)
 
     def memo(self, name: str, make: Callable[[], Part]) -> Part:
         """``make()``, remembered under ``name``: for what several metrics derive from the columns alike."""
@@ -297,13 +314,8 @@ class Predictions:
         with np.errstate(over="ignore", divide="ignore", under="ignore"):
             return derive(np.array(self._block(rows), dtype=np.float64), self.labels[rows], wanted)
 
-    def _parts(self) -> list[list[slice]]:
-        step = max(1, _BLOCK_NUMBERS // self.classes)
-        ranges = split_range(len(self), _PARTS)
-        return [[slice(at, min(at + step, end)) for at in range(begin, end, step)] for begin, end in ranges]
-
     def _slices(self) -> list[slice]:
-        return [rows for part in self._parts() for rows in part]
+        return [rows for part in self.parts() for rows in part]
 
     def _blocks(self) -> Iterator[Floats]:
         return (np.asarray(self._block(rows), dtype=np.float64) for rows in self._slices())

@@ -259,4 +259,4 @@ def test_the_api_refuses_what_the_command_refuses(p, tmp_path):
     from surefoot.reports.figure import save_figure
 
     with pytest.raises(BadInput, match="figure is written to"):
-        save_figure(metrics.reliability(p), tmp_path / "x.bmp", "x")
+        save_figure([("x", metrics.reliability(p))], tmp_path / "x.bmp")

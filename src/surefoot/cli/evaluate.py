@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from surefoot.cli.terminal import check_figure, progress_bar, terminal
 
 if TYPE_CHECKING:
     from surefoot.predictions import Predictions
@@ -31,20 +30,9 @@ def evaluate(
     from surefoot.reports.text import plain
 
     if figure is not None:
-        _check_figure(figure)
+        check_figure(figure)
     p = Predictions.load(file, split=split, kind="probs" if probs else None)
     show(p, name=plain(file.name), bins=bins, every=every, as_json=as_json, figure=figure, seed=seed)
-
-
-def _check_figure(figure: Path) -> None:
-    """Refuse a figure that cannot be written before the long work, not after it."""
-    from surefoot.errors import BadInput
-    from surefoot.reports.figure import FORMATS
-
-    if figure.suffix.lower() not in FORMATS:
-        raise BadInput(f"--figure must end in {', '.join(FORMATS)}; got {figure.name!r}")
-    if not figure.parent.is_dir():
-        raise BadInput(f"--figure: there is no folder {str(figure.parent)!r}; make it first")
 
 
 def show(
@@ -73,31 +61,20 @@ def show(
         values["skce"] = skce(p, "biased" if len(p) < 2 else "unbiased" if len(p) <= 20_000 else "block")
     # The costly ones are left without: hundreds of resamples would take hours where one value takes a minute.
     cheap = {metric: table[metric] for metric in values if metric not in COSTLY}
-    with _progress() as report:
+    with progress_bar("resampling") as report:
         ranges = intervals(cheap, p, seed=seed, known=values, progress=report)
     diagram = reliability(p, bins)
     judged = verdict(p, bins, seed=seed)
     if figure is not None:
         from surefoot.reports.figure import save_figure
 
-        save_figure(diagram, figure, name)
+        save_figure([(name, diagram)], figure)
     if as_json:
         typer.echo(_json(p, name, values, ranges, diagram, judged))
     else:
         _print(p, name, values, ranges, diagram, judged)
         if figure is not None:
             typer.echo(f"figure: {plain(str(figure))}")
-
-
-@contextlib.contextmanager
-def _progress() -> Iterator[Callable[[int, int], None]]:
-    """A bar on stderr while resampling, where a person watches; it is gone when the work is done."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
-        task = bar.add_task("resampling", total=None)
-        yield lambda done, of: bar.update(task, completed=done, total=of)
 
 
 def _json(p: Predictions, name: str, values: Any, ranges: Any, diagram: Any, judged: Any) -> str:
@@ -124,23 +101,13 @@ def _json(p: Predictions, name: str, values: Any, ranges: Any, diagram: Any, jud
 
 
 def _print(p: Predictions, name: str, values: Any, ranges: Any, diagram: Any, judged: Any) -> None:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     from surefoot.reports.diagram import terminal_diagram
     from surefoot.reports.text import number, plain
 
-    class Terminal(Console):
-        """A console for which a reader that has gone (`| head`) is no failure."""
-
-        def on_broken_pipe(self) -> None:
-            try:
-                super().on_broken_pipe()
-            except SystemExit as done:
-                raise SystemExit(0) from done
-
-    console = Terminal(highlight=False)
+    console = terminal()
     console.print(Text(f"{plain(name)}: {len(p):,} predictions of {p.classes} classes", style="bold"))
     console.print()
     table = Table(box=None, pad_edge=False, header_style="bold")

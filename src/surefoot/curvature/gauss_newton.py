@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from surefoot.curvature.linearised import Linearised, Retained
 from surefoot.curvature.operator import Operator
-from surefoot.curvature.parameters import flatten, split
+from surefoot.curvature.parameters import add_into, split
 from surefoot.curvature.problem import Loss, Problem
 
 __all__ = ["GaussNewton"]
@@ -28,7 +28,7 @@ class GaussNewton(Operator):
             (logits, labels) → (n,) values.
         names: parameters to take; all trainable ones by default.
         reduction: ``"mean"`` over the rows or ``"sum"``.
-        chunk: rows per chunk; by default as many as keep their activations within 256 MB.
+        chunk: rows per chunk; by default as many as keep their activations within 64 MB.
         batch_norm: ``"eval"`` (running statistics) or ``"train"`` (statistics of the rows; one chunk only).
         memory: bytes of activations that may be kept between products; graphs beyond it are rebuilt.
     """
@@ -53,6 +53,11 @@ class GaussNewton(Operator):
         row = self._problem.row_bytes(lambda forward, _: Linearised(forward, self._problem.tensors, self._twice))
         self._retained: Retained[Linearised] = Retained(memory, row * self._problem.data.rows)
 
+    def refresh(self) -> None:
+        """Take the model as it is now: what was kept of its activations is let go."""
+        self._problem.refresh()
+        self._retained.clear()
+
     def matvec(self, v: Tensor) -> Tensor:
         """(d,) G v."""
         problem = self._problem
@@ -63,5 +68,5 @@ class GaussNewton(Operator):
             for index, forward, labels in problem.chunks():
                 linear = self._retained.get(index, partial(Linearised, forward, problem.tensors, self._twice))
                 s = problem.loss.hessian_product(linear.logits.detach(), labels, linear.jvp(parts))
-                total += flatten(linear.vjp(problem.weight * s), problem.tensors)
+                add_into(total, linear.vjp(problem.weight * s), problem.tensors)
         return total

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from surefoot.curvature.linearised import Forward, Retained, check_logits
 from surefoot.curvature.operator import Operator
-from surefoot.curvature.parameters import flatten, split
+from surefoot.curvature.parameters import add_into, split
 from surefoot.curvature.problem import Loss, Problem
 from surefoot.errors import BadInput
 
@@ -47,6 +47,11 @@ class Hessian(Operator):
         row = self._problem.row_bytes(self._build)
         self._retained: Retained[Gradient] = Retained(memory, row * self._problem.data.rows)
 
+    def refresh(self) -> None:
+        """Take the model as it is now: what was kept of its activations is let go."""
+        self._problem.refresh()
+        self._retained.clear()
+
     def matvec(self, v: Tensor) -> Tensor:
         """(d,) H v."""
         parts = split(self._check(v), self._problem.tensors)
@@ -61,7 +66,7 @@ class Hessian(Operator):
         total = torch.zeros(self.dim, dtype=self.dtype, device=self.device)
         with self._problem.frozen():
             for gradient in self._gradients():
-                total += flatten(term(gradient), self._problem.tensors)
+                add_into(total, term(gradient), self._problem.tensors)
         return total
 
     def _gradients(self) -> Iterator[Gradient]:

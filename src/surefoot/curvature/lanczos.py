@@ -97,10 +97,10 @@ def _start_block(
             raise BadInput("start must be finite; leave it out to start from random vectors")
         rows = given.T.to(device, dtype)
     generator = torch.Generator().manual_seed(seed)
-    fresh = torch.randn(max(0, k - len(rows)), dim, generator=generator, dtype=torch.float64).to(device, dtype)
+    fresh = torch.randn(max(0, k - len(rows)), dim, generator=generator, dtype=dtype).to(device)
     block, _ = _orthonormal(torch.cat([rows, fresh]), rows[:0])
     while len(block) < k:  # the given vectors were dependent
-        extra = torch.randn(k - len(block), dim, generator=generator, dtype=torch.float64).to(device, dtype)
+        extra = torch.randn(k - len(block), dim, generator=generator, dtype=dtype).to(device)
         more, _ = _orthonormal(extra, block)
         block = torch.cat([block, more])
     return block

@@ -134,6 +134,10 @@ class Retained(Generic[Kept]):
         self._room = int(memory / max(chunk_bytes, 1))
         self._kept: dict[int, Kept] = {}
 
+    def clear(self) -> None:
+        """Let go of all graphs."""
+        self._kept.clear()
+
     def get(self, index: int, build: Callable[[], Kept]) -> Kept:
         """Chunk ``index``: the kept graph, or a new one, which is kept if there is room."""
         if index in self._kept:

@@ -34,6 +34,8 @@ class Operator(ABC):
         """(d, m) products with the columns of v (d, m)."""
         if v.ndim != 2:
             raise BadInput(f"v must have shape ({self.dim}, m); got {tuple(v.shape)}")
+        if v.shape[1] == 1:
+            return self.matvec(v[:, 0])[:, None]  # without a copy
         return torch.stack([self.matvec(column) for column in v.T], dim=1)
 
     def top(self, k: int = 1, tol: float = 1e-2, start: Tensor | Eigenpairs | None = None, **limits: Any) -> Eigenpairs:

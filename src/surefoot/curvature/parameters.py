@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from surefoot.errors import BadInput
 
-__all__ = ["flatten", "select", "split"]
+__all__ = ["add_into", "select", "split"]
 
 
 def select(model: nn.Module, names: Iterable[str] | None = None) -> dict[str, nn.Parameter]:
@@ -44,10 +44,11 @@ def select(model: nn.Module, names: Iterable[str] | None = None) -> dict[str, nn
     return trainable
 
 
-def flatten(tensors: Sequence[Tensor | None], like: Sequence[Tensor]) -> Tensor:
-    """(d,) one vector of the tensors; None (no dependence) counts as zeros of the shape in ``like``."""
-    parts = [torch.zeros_like(shape) if tensor is None else tensor for tensor, shape in zip(tensors, like, strict=True)]
-    return torch.cat([part.reshape(-1) for part in parts])
+def add_into(vector: Tensor, tensors: Sequence[Tensor | None], like: Sequence[Tensor]) -> None:
+    """Add the tensors to the vector (d,), in place; None (no dependence) adds nothing."""
+    for part, tensor in zip(split(vector, like), tensors, strict=True):
+        if tensor is not None:
+            part += tensor
 
 
 def split(vector: Tensor, like: Sequence[Tensor]) -> list[Tensor]:

@@ -20,7 +20,7 @@ from surefoot.curvature.lanczos import Eigenpairs
 from surefoot.curvature.linearised import Linearised, differentiable_twice
 from surefoot.curvature.losses import LogitLoss
 from surefoot.curvature.operator import Operator
-from surefoot.curvature.parameters import flatten, split
+from surefoot.curvature.parameters import add_into, split
 
 __all__ = ["PrincipalGaussNewton", "first_dense", "principal_directions"]
 
@@ -145,7 +145,7 @@ class PrincipalGaussNewton(Operator):
         weight = torch.zeros_like(self._dense.weight) if whole else None
         for linear, hidden, (inputs, labels) in zip(self._linear, self._hidden, self._data.chunks(), strict=True):
             s = self._loss.hessian_product(linear.logits.detach(), labels, linear.jvp(parts)) / len(self._data)
-            total += flatten(linear.vjp(s), self._tensors)
+            add_into(total, linear.vjp(s), self._tensors)
             if weight is not None:
                 (delta,) = torch.autograd.grad(linear.logits, hidden, s, retain_graph=True)
                 weight += delta.T @ inputs.reshape(len(inputs), -1)

@@ -69,7 +69,6 @@ class Sharpness:
         if products < 2:
             raise BadInput(f"products must be at least 2; got {products}")
         self._model, self._loss, self._products, self._seed = model, loss_named(loss), products, seed
-        self._chunk = chunk
         self._parameters = select(model)
         self._data = Data.of(model, inputs, labels, chunk)
         if self._loss.needs_labels and labels is None:
@@ -79,18 +78,22 @@ class Sharpness:
         with frozen(model, "eval"):
             layer = first_dense(model, self._data.inputs)
         self._compressed: PrincipalGaussNewton | None = None
+        self._whole: GaussNewton | None = None
         if layer is not None:
             own = {f"{layer}.weight", f"{layer}.bias"}
             others = {name: value for name, value in self._parameters.items() if name not in own}
             found = principal_directions(self._data.inputs, directions, seed)
             self._compressed = PrincipalGaussNewton(model, self._data, self._loss, layer, found, others)  # type: ignore[arg-type]
+        else:
+            self._whole = GaussNewton(model, inputs, labels, self._loss, chunk=chunk)
 
-    def read(self, verify: bool = False, tol: float = 1e-2) -> SharpnessReading:
+    def read(self, verify: bool = False, tol: float | None = None) -> SharpnessReading:
         """λ_max now, to a relative residual of ``tol`` (its own error is of the order of ``tol``²).
 
-        With ``verify``, one product with the whole matrix bounds the error of the value.
+        By default 0.01 for the compressed matrix, whose products are cheap, and 0.03 for the whole one. With
+        ``verify``, one product with the whole matrix bounds the error of the value.
         """
-        pair = self._pairs(1, tol, self._products)
+        pair = self._pairs(1, tol or (3e-2 if self._compressed is None else 1e-2), self._products)
         if self._compressed is None:
             return self._reading(pair, float(pair.residuals[0]), verified=True, full=pair.matvecs)
         if not verify or pair.outcome == "non-finite":
@@ -109,19 +112,13 @@ class Sharpness:
         return replace(pairs, vectors=self._compressed.lift(pairs.vectors, list(self._parameters)))
 
     def _pairs(self, k: int, tol: float, products: int) -> Eigenpairs:
-        operator = self._compressed or GaussNewton(
-            self._model, self._data.inputs, self._data.labels, self._loss, chunk=self._chunk
-        )
-        if isinstance(operator, PrincipalGaussNewton):
-            operator.refresh()
-        pairs = operator.top(
-            k,
-            tol,
-            None if self._start is None else self._start[:, :k],
-            max_matvecs=products,
-            max_basis=products,
-            seed=self._seed,
-        )
+        operator = self._compressed or self._whole
+        assert operator is not None
+        operator.refresh()
+        start = None if self._start is None else self._start[:, :k]
+        pairs = operator.top(k, tol, start, max_matvecs=products, max_basis=products, seed=self._seed)
+        if operator is self._whole:
+            operator.refresh()  # its activations are not held between readings
         self._start = pairs.vectors if pairs.outcome != "non-finite" else None
         return pairs
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +18,10 @@ from surefoot.files import replace_file
 from surefoot.metrics.reliability import Reliability
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["FORMATS", "draw", "page", "save_figure"]
+__all__ = ["FORMATS", "Panels", "draw", "escape", "page", "save_figure"]
 
 FORMATS = (".svg", ".png", ".pdf", ".html")
 
@@ -27,18 +29,24 @@ FORMATS = (".svg", ".png", ".pdf", ".html")
 _BLUE, _ORANGE, _GREY = "#0072B2", "#D55E00", "#999999"
 
 
-def save_figure(diagram: Reliability, path: Path, title: str) -> None:
-    """Write the picture in the format of the suffix; the file appears whole or not at all."""
+Panels = Sequence[tuple[str, Reliability]]
+
+
+def save_figure(panels: Panels, path: Path, below: str = "") -> None:
+    """Write titled diagrams side by side in the format of the suffix; the file appears whole or not at all.
+
+    ``below`` is markup for the page; the other formats have no room for it.
+    """
     suffix = path.suffix.lower()
     if suffix not in FORMATS:
         raise BadInput(f"a figure is written to {', '.join(FORMATS)}; got {path.name!r}")
     if suffix == ".html":
-        data = page(diagram, title).encode()
+        data = page(panels, below).encode()
     else:
         buffer = io.BytesIO()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a letter of the title that the font lacks is drawn as a box
-            draw(diagram, title).savefig(buffer, format=suffix[1:], dpi=160)
+            draw(panels).savefig(buffer, format=suffix[1:], dpi=160)
         data = buffer.getvalue()
     with replace_file(path) as stream:
         stream.write(data)
@@ -54,10 +62,18 @@ def caption(diagram: Reliability) -> str:
     )
 
 
-def draw(diagram: Reliability, title: str) -> Figure:
+def draw(panels: Panels) -> Figure:
     """A matplotlib figure: accuracy per bin over the diagonal, and how many rows each bin holds."""
     from matplotlib.figure import Figure  # imported here: it costs half a second
 
+    figure = Figure(figsize=(5.2 * len(panels), 6.2), layout="constrained")
+    axes = figure.subplots(2, len(panels), sharex=True, sharey="row", height_ratios=[3.4, 1], squeeze=False)
+    for column, (title, diagram) in enumerate(panels):
+        _draw_panel(axes[0, column], axes[1, column], diagram, title)
+    return figure
+
+
+def _draw_panel(top: Axes, bottom: Axes, diagram: Reliability, title: str) -> None:
     table = diagram.table
     some = table.count > 0
     left, width = table.lower[some], (table.upper - table.lower)[some]
@@ -65,9 +81,6 @@ def draw(diagram: Reliability, title: str) -> Figure:
     accuracy, confidence = table.accuracy[some], table.confidence[some]
     low, high = diagram.interval[:, some]
     band_low, band_high = diagram.band[:, some]
-
-    figure = Figure(figsize=(5.2, 6.2), layout="constrained")
-    top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=[3.4, 1])
     top.plot([0, 1], [0, 1], "--", color=_GREY, linewidth=1, label="calibrated")
     top.bar(left, accuracy, width, align="edge", color=_BLUE, alpha=0.75, label="accuracy", linewidth=0)
     top.bar(left, confidence - accuracy, width, accuracy, align="edge", color=_ORANGE, alpha=0.35, label="gap")
@@ -90,19 +103,37 @@ def draw(diagram: Reliability, title: str) -> Figure:
     bottom.bar(left, table.count[some], width, align="edge", color=_BLUE, alpha=0.75)
     bottom.axvline(diagram.mean_confidence, color=_ORANGE, linewidth=1.3, label="mean confidence")
     bottom.axvline(diagram.accuracy, color="black", linestyle=":", linewidth=1.3, label="accuracy")
-    bottom.set(xlabel="confidence", ylabel="rows", yscale="log")
+    bottom.set(xlabel="confidence\n" + caption(diagram).replace("; ", "\n"), ylabel="rows", yscale="log")
+    bottom.xaxis.label.set_fontsize(9)
     bottom.legend(loc="upper left", frameon=False, fontsize=8)
     for axes in (top, bottom):
         axes.spines[["top", "right"]].set_visible(False)
-    figure.supxlabel(caption(diagram).replace("; ", "\n"), fontsize=8)
-    return figure
 
 
-def page(diagram: Reliability, title: str) -> str:
+def page(panels: Panels, below: str = "") -> str:
     """One HTML file with plotly's script inside: no network, opens from disk."""
-    import plotly.graph_objects as go
     from plotly.subplots import make_subplots
 
+    captions = [f"{escape(title)}<br><sub>{caption(diagram)}</sub>" for title, diagram in panels]
+    columns = len(panels)
+    figure = make_subplots(
+        2, columns, shared_xaxes=True, shared_yaxes=True, row_heights=[0.75, 0.25], vertical_spacing=0.04,
+        horizontal_spacing=0.04, column_titles=captions,
+    )  # fmt: skip
+    for column, (_, diagram) in enumerate(panels, 1):
+        _page_panel(figure, diagram, column)
+    figure.update_yaxes(title_text="accuracy", row=1, col=1)
+    figure.update_yaxes(title_text="rows", row=2, col=1)
+    figure.update_layout(template="plotly_white", bargap=0, margin={"t": 90}, height=640)
+    text: str = figure.to_html(include_plotlyjs=True, full_html=True)
+    title = escape(panels[0][0] if columns == 1 else " and ".join(title for title, _ in panels))
+    head, _, tail = text.replace("<head>", f"<head><title>{title}</title>", 1).rpartition("</body>")
+    return f"{head}{below}</body>{tail}"
+
+
+def _page_panel(figure: Any, diagram: Reliability, column: int) -> None:
+    first = column == 1
+    top, bottom = {"row": 1, "col": column}, {"row": 2, "col": column}
     table = diagram.table
     some = table.count > 0
     centre, width = ((table.lower + table.upper) / 2)[some], np.maximum((table.upper - table.lower)[some], 2e-3)
@@ -110,7 +141,6 @@ def page(diagram: Reliability, title: str) -> str:
     low, high = diagram.interval[:, some]
     band_low, band_high = diagram.band[:, some]
     hover = "n = %{customdata[0]:,}<br>accuracy %{y:.4f}<br>mean confidence %{customdata[1]:.4f}<extra></extra>"
-    figure = make_subplots(2, 1, shared_xaxes=True, row_heights=[0.75, 0.25], vertical_spacing=0.04)
     bars: dict[str, Any] = {"x": centre, "width": width}
     errors = {
         "type": "data",
@@ -122,26 +152,28 @@ def page(diagram: Reliability, title: str) -> str:
     }
     figure.add_bar(
         **bars, y=accuracy, name="accuracy", marker_color=_BLUE, customdata=np.stack([count, confidence], 1),
-        hovertemplate=hover, error_y=errors, row=1, col=1,
+        hovertemplate=hover, error_y=errors, **top, showlegend=first,
     )  # fmt: skip
     band_x = np.stack([confidence, confidence, np.full_like(confidence, np.nan)], 1).ravel()
     band_y = np.stack([band_low, band_high, np.full_like(confidence, np.nan)], 1).ravel()
     line = {"color": _ORANGE, "width": 5}
     figure.add_scatter(
-        x=band_x, y=band_y, mode="lines", line=line, name=f"calibrated, {diagram.level:.0%} band", row=1, col=1
+        x=band_x,
+        y=band_y,
+        mode="lines",
+        line=line,
+        name=f"calibrated, {diagram.level:.0%} band",
+        **top,
+        showlegend=first,
     )
     diagonal = {"color": _GREY, "dash": "dash", "width": 1}
-    figure.add_scatter(x=[0, 1], y=[0, 1], mode="lines", line=diagonal, name="calibrated", row=1, col=1)
-    figure.add_bar(**bars, y=count, name="rows", marker_color=_BLUE, showlegend=False, row=2, col=1)
-    figure.update_yaxes(title_text="accuracy", range=[0, 1.02], row=1, col=1)
-    figure.update_yaxes(title_text="rows", type="log", row=2, col=1)
-    figure.update_xaxes(title_text="confidence", range=[0, 1], row=2, col=1)
-    heading = go.layout.Title(text=f"{_escape(title)}<br><sub>{caption(diagram)}</sub>")
-    figure.update_layout(template="plotly_white", title=heading, bargap=0, margin={"t": 90})
-    text: str = figure.to_html(include_plotlyjs=True, full_html=True)
-    return text.replace("<head>", f"<head><title>{_escape(title)}</title>", 1)
+    figure.add_scatter(x=[0, 1], y=[0, 1], mode="lines", line=diagonal, name="calibrated", **top, showlegend=first)
+    figure.add_bar(**bars, y=count, name="rows", marker_color=_BLUE, showlegend=False, **bottom)
+    figure.update_yaxes(range=[0, 1.02], **top)
+    figure.update_yaxes(type="log", **bottom)
+    figure.update_xaxes(title_text="confidence", range=[0, 1], **bottom)
 
 
-def _escape(text: str) -> str:
+def escape(text: str) -> str:
     """Text that stays text: a file name may come from a stranger."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

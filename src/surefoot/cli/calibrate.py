@@ -1,0 +1,154 @@
+"""``surefoot calibrate VAL TEST``: fit a repair, show that it is one, write calibrated predictions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from surefoot.cli.terminal import check_figure, check_folder, progress_bar, terminal
+
+if TYPE_CHECKING:
+    from surefoot.posthoc import Calibrator, Comparison
+    from surefoot.predictions import Predictions
+
+__all__ = ["calibrate"]
+
+
+def calibrate(
+    val: Annotated[
+        Path, typer.Argument(metavar="VAL", help="Held-out predictions to learn from; or a .json written by --map.")
+    ],
+    test: Annotated[Path, typer.Argument(metavar="TEST", help="Predictions to repair, and to judge the repair by.")],
+    method: Annotated[str, typer.Option(help="auto, or the name of a calibrator.")] = "auto",
+    metric: Annotated[str, typer.Option(help="What auto improves.")] = "nll",
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="OUT.csv|npz|parquet", help="Write calibrated TEST.")
+    ] = None,
+    figure: Annotated[
+        Path | None, typer.Option(metavar="OUT.html|svg|png|pdf", help="Draw before and after side by side.")
+    ] = None,
+    map_: Annotated[Path | None, typer.Option("--map", metavar="OUT.json", help="Write what was learned.")] = None,
+    val_split: Annotated[str | None, typer.Option(help="Which set of an .npz with several: val.")] = None,
+    test_split: Annotated[str | None, typer.Option(help="Which set of an .npz with several: test.")] = None,
+    probs: Annotated[bool, typer.Option("--probs", help="The class columns hold probabilities, not logits.")] = False,
+    early_stopped: Annotated[
+        bool, typer.Option("--early-stopped", help="VAL also chose the model's stopping point or settings.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout, nothing else.")] = False,
+    bins: Annotated[int, typer.Option(min=1, help="Bins of the diagrams.")] = 15,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the folds and of the resampling.")] = 0,
+) -> None:
+    """Find the best repair on VAL, show on TEST that it is one, and write calibrated predictions."""
+    from surefoot.errors import BadInput
+    from surefoot.metrics.reliability import reliability
+    from surefoot.posthoc import Auto, calibrator_named, compare, doubts, load
+    from surefoot.predictions import Predictions
+    from surefoot.reports.repair import choice_sentence, markup, outcome_sentences
+    from surefoot.reports.text import plain
+
+    if figure is not None:
+        check_figure(figure)
+    for option, path in (("--out", out), ("--map", map_)):
+        if path is not None:
+            check_folder(option, path)
+    if out is not None and out.suffix.lower() not in (".npz", ".csv", ".parquet"):
+        raise BadInput(f"--out must end in .npz, .csv or .parquet; got {out.name!r}")
+    if map_ is not None and map_.suffix.lower() != ".json":
+        raise BadInput(f"--map must end in .json; got {map_.name!r}")
+    kind = "probs" if probs else None
+    before = Predictions.load(test, split=test_split, kind=kind)
+    calibrator: Calibrator
+    warnings: list[str] = []
+    if val.suffix.lower() == ".json":
+        calibrator = load(val)
+    else:
+        held_out = Predictions.load(val, split=val_split, kind=kind)
+        if held_out.classes != before.classes:
+            raise BadInput(f"VAL has {held_out.classes} classes and TEST {before.classes}; both must be of one model")
+        warnings = doubts(held_out, before, early_stopped)
+        calibrator = Auto(metric, seed=seed) if method == "auto" else calibrator_named(method)
+        calibrator.fit(held_out)
+    after = calibrator.apply(before)
+    with progress_bar("comparing") as report:
+        comparison = compare(before, after, seed=seed, progress=report)
+    sentences = [choice_sentence(calibrator), *outcome_sentences(comparison), *(f"Beware: {w}" for w in warnings)]
+    if out is not None:
+        after.save(out)
+    if map_ is not None:
+        calibrator.save(map_)
+    if figure is not None:
+        from surefoot.reports.figure import save_figure
+
+        panels = [(f"{plain(test.name)}: before", reliability(before, bins)), ("after", reliability(after, bins))]
+        save_figure(panels, figure, markup(comparison, sentences))
+    if as_json:
+        typer.echo(_json(calibrator, comparison, warnings))
+        return
+    _print(before, plain(test.name), calibrator, comparison, sentences)
+    for what, path in (("calibrated predictions", out), ("map", map_), ("figure", figure)):
+        if path is not None:
+            typer.echo(f"{what}: {plain(str(path))}")
+
+
+def _json(calibrator: Calibrator, comparison: Comparison, warnings: list[str]) -> str:
+    import dataclasses
+    import json
+
+    from surefoot.posthoc import Auto
+    from surefoot.reports.encode import plain_json
+
+    used = calibrator.best_ if isinstance(calibrator, Auto) else calibrator
+    learned = {name: getattr(used, name) for name in used.learned if getattr(getattr(used, name), "size", 1) <= 1000}
+    found: dict[str, Any] = {
+        "method": used.method,
+        "settings": used.get_params(),
+        "learned": learned,
+        "n": comparison.n,
+        "level": comparison.level,
+        "answers_changed": comparison.answers_changed,
+        "changes": {c.metric: {**dataclasses.asdict(c), "verdict": c.verdict} for c in comparison.changes},
+        "warnings": warnings,
+    }
+    if isinstance(calibrator, Auto):
+        found["candidates"] = [dataclasses.asdict(c) for c in calibrator.scores_]
+        found["nested estimate"] = calibrator.estimate_
+    return json.dumps(plain_json(found), allow_nan=False, indent=1)
+
+
+def _print(
+    before: Predictions, name: str, calibrator: Calibrator, comparison: Comparison, sentences: list[str]
+) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from surefoot.posthoc import Auto
+    from surefoot.reports.text import number, plain
+
+    console = terminal()
+    console.print(Text(f"{name}: {len(before):,} predictions of {before.classes} classes", style="bold"))
+    console.print()
+    if isinstance(calibrator, Auto):
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for heading in ("candidate", f"{calibrator.metric} over folds", "gain", ""):
+            table.add_column(heading, justify="left" if heading in ("candidate", "") else "right")
+        for c in calibrator.scores_:
+            chosen = "chosen" if c.name == calibrator.name_ else ""
+            if c.left_out is not None:
+                table.add_row(c.name, "", "", Text(f"left out: {plain(c.left_out)}", style="dim"))
+            else:
+                table.add_row(c.name, number(abs(c.score)), f"{c.gain:+.4f} ± {c.gain_error:.4f}", chosen)
+        console.print(table)
+        console.print()
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("metric", "before", "after", "change", f"{comparison.level:.0%} interval", ""):
+        table.add_column(heading, justify="left" if heading in ("metric", "") else "right")
+    for change in comparison.changes:
+        span = f"{change.low:+.4f} to {change.high:+.4f}"
+        row = (number(change.before), number(change.after), f"{change.change:+.4f}", span)
+        table.add_row(change.metric, *row, change.verdict)
+    console.print(table)
+    console.print()
+    for sentence in sentences:
+        console.print(Text(sentence))

@@ -1,0 +1,39 @@
+"""Post-hoc calibration: repair a trained classifier's confidence from held-out predictions."""
+
+from surefoot.posthoc.auto import Auto, Candidate, default_candidates
+from surefoot.posthoc.calibrator import Calibrator, NotFitted
+from surefoot.posthoc.compare import Change, Comparison, compare, doubts
+from surefoot.posthoc.ensemble import EnsembleTemperature
+from surefoot.posthoc.files import load
+from surefoot.posthoc.identity import Identity
+from surefoot.posthoc.linear import Dirichlet, Matrix, Vector
+from surefoot.posthoc.methods import METHODS, calibrator_named
+from surefoot.posthoc.ovr import Beta, Platt
+from surefoot.posthoc.tables import BBQ, Histogram, Isotonic
+from surefoot.posthoc.temperature import Temperature
+
+__all__ = [
+    "BBQ",
+    "METHODS",
+    "Auto",
+    "Beta",
+    "Calibrator",
+    "Candidate",
+    "Change",
+    "Comparison",
+    "Dirichlet",
+    "EnsembleTemperature",
+    "Histogram",
+    "Identity",
+    "Isotonic",
+    "Matrix",
+    "NotFitted",
+    "Platt",
+    "Temperature",
+    "Vector",
+    "calibrator_named",
+    "compare",
+    "default_candidates",
+    "doubts",
+    "load",
+]

@@ -1,0 +1,62 @@
+"""Ensemble temperature scaling (Zhang et al. 2020): a mixture that cannot do worse than a temperature on its data."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.optimize import minimize
+from scipy.special import logsumexp
+
+from surefoot.posthoc.calibrator import Calibrator, Floats
+from surefoot.posthoc.temperature import Temperature, scaled_logits
+from surefoot.predictions import Predictions
+
+__all__ = ["EnsembleTemperature"]
+
+
+class EnsembleTemperature(Calibrator):
+    """w₁ softmax(z/T) + w₂ softmax(z) + w₃/k with weights that sum to 1; no answer changes.
+
+    T is the temperature's; the weights then minimise the NLL, which is convex in them (the authors minimise the
+    squared error in both). Learned: ``temperature_``, ``weights_ (3,)``.
+    """
+
+    method = "ets"
+    learned = ("temperature_", "weights_")
+    keeps_order = True
+
+    def _fit(self, p: Predictions) -> None:
+        self.temperature_ = Temperature().fit(p).temperature_
+        possible = p.log_true > -np.inf
+        rows = p.take(np.flatnonzero(possible))
+        cooled = scaled_logits(rows, 1.0 / self.temperature_)
+        log_cooled = cooled[np.arange(len(rows)), rows.labels] - logsumexp(cooled, axis=1)
+        parts = np.exp(np.stack([log_cooled, rows.log_true, np.full(len(rows), -np.log(p.classes))], axis=1))
+
+        def objective(w: Floats) -> tuple[float, Floats]:
+            mixed = np.maximum(parts @ w, 1e-300)
+            return float(-np.log(mixed).mean()), -(parts / mixed[:, None]).mean(axis=0)
+
+        start = np.array([1.0, 0.0, 0.0])
+        found = minimize(
+            objective, start, jac=True, method="SLSQP", bounds=[(0, 1)] * 3,
+            constraints={"type": "eq", "fun": lambda w: w.sum() - 1, "jac": lambda w: np.ones(3)},
+            options={"ftol": 1e-12, "maxiter": 300},
+        )  # fmt: skip
+        weights = np.clip(found.x, 0, 1)
+        weights /= weights.sum()
+        self.weights_: Floats = weights if objective(weights)[0] <= objective(start)[0] else start
+
+    def _map(self, p: Predictions) -> tuple[Floats, str]:
+        cooled = scaled_logits(p, 1.0 / self.temperature_)
+        with np.errstate(divide="ignore"):
+            log_w = np.log(self.weights_)
+        parts = [
+            cooled - logsumexp(cooled, axis=1, keepdims=True) + log_w[0],
+            p.log_probs + log_w[1],
+            np.full((len(p), p.classes), -np.log(p.classes) + log_w[2]),
+        ]
+        return np.logaddexp.reduce(parts), "logits"
+
+    def number_of_parameters(self, classes: int) -> int:
+        """Three."""
+        return 3

@@ -1,0 +1,162 @@
+"""Linear maps of logits or log-probabilities, then softmax: vector and matrix scaling, and Dirichlet calibration.
+
+All minimise the mean NLL of softmax(W x + b), which is convex in (W, b), from W = I, b = 0, by L-BFGS in float64. Off-
+diagonal and intercept regularisation (ODIR, Kull et al. 2019) keeps W near a diagonal and b near 0:
++ l2 · Σ_{i≠j} W_ij² / (k (k − 1)) + l2 · Σ_j b_j² / k.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from scipy.special import logsumexp
+
+from surefoot.checks import positive, whole
+from surefoot.errors import BadInput
+from surefoot.posthoc.calibrator import Calibrator, Floats
+from surefoot.posthoc.ovr import check_every_class
+from surefoot.predictions import Predictions
+
+__all__ = ["Dirichlet", "Matrix", "Vector"]
+
+_LOWEST = -80.0  # of a logit below its row's largest: −inf has no linear image. exp(−80) is 1.8e-35
+_CLIP = 1e-12  # of a probability, before its logarithm (the authors' clip)
+_GRID = (1e2, 1e1, 1e0, 1e-1, 1e-2, 1e-3)
+
+
+class _Linear(Calibrator):
+    """softmax(W x + b); a subclass says what x is, and which of W is free."""
+
+    learned = ("weight_", "bias_")
+
+    def _features(self, p: Predictions) -> Floats:
+        """(n, k) x."""
+        logits = np.array(p.logits, dtype=np.float64)
+        top = logits.max(axis=1, keepdims=True)
+        return np.maximum(logits, top + _LOWEST)
+
+    def _map(self, p: Predictions) -> tuple[Floats, str]:
+        x = self._features(p)
+        z = x * self.weight_ + self.bias_ if self.weight_.ndim == 1 else x @ self.weight_.T + self.bias_
+        return z - logsumexp(z, axis=1, keepdims=True), "logits"
+
+
+class Vector(_Linear):
+    """Vector scaling: softmax(w ⊙ z + b), a factor and an offset for each class (Guo et al. 2017).
+
+    Learned: ``weight_ (k,)``, ``bias_ (k,)``. Unlike a temperature it can change answers.
+    """
+
+    method = "vector"
+
+    def _fit(self, p: Predictions) -> None:
+        check_every_class(self.method, p)  # its offset would fall for ever
+        x, k = self._features(p), p.classes
+
+        def objective(theta: Floats) -> tuple[float, Floats]:
+            value, residual = _nll(x * theta[:k] + theta[k:], p.labels)
+            return value, np.concatenate([np.vecdot(residual.T, x.T), residual.sum(axis=0)])
+
+        theta = _minimise(objective, np.concatenate([np.ones(k), np.zeros(k)]))
+        self.weight_, self.bias_ = theta[:k], theta[k:]
+
+    def number_of_parameters(self, classes: int) -> int:
+        """2 k."""
+        return 2 * classes
+
+
+class _Full(_Linear):
+    def __init__(self, l2: float | str = "auto", folds: int = 3, seed: int = 0, scores: str = "logits") -> None:
+        super().__init__(scores)
+        self.l2, self.folds, self.seed = l2, folds, seed
+
+    def _fit(self, p: Predictions) -> None:
+        x, labels = self._features(p), p.labels
+        if self.l2 != "auto":
+            if isinstance(self.l2, str):
+                raise BadInput(f"l2 must be a number or 'auto'; got {self.l2!r}")
+            self.l2_ = positive("l2", self.l2)
+        else:
+            self.l2_ = self._choose(x, labels)
+        self.weight_, self.bias_ = _fit_full(x, labels, self.l2_, None, 1e-7)
+
+    def _choose(self, x: Floats, labels: NDArray[np.int64]) -> float:
+        """The strength with the least NLL over folds; each fold walks from strong to weak, warm-started."""
+        folds = whole("folds", self.folds, 2)
+        if len(x) < 2 * folds:
+            return _GRID[0]
+        fold = np.random.default_rng(whole("seed", self.seed, 0)).permutation(len(x)) % folds
+        total = np.zeros(len(_GRID))
+        for held in range(folds):
+            here, there = fold != held, fold == held
+            warm = None
+            for index, l2 in enumerate(_GRID):
+                warm = _fit_full(x[here], labels[here], l2, warm, 1e-5)
+                total[index] += _nll(x[there] @ warm[0].T + warm[1], labels[there])[0] * there.sum()
+        return _GRID[int(total.argmin())]
+
+    def number_of_parameters(self, classes: int) -> int:
+        """k² + k."""
+        return classes * (classes + 1)
+
+
+class Matrix(_Full):
+    """Matrix scaling: softmax(W z + b) with ODIR; without it, it overfits for many classes (Guo et al. 2017).
+
+    Args:
+        l2: strength of the regularisation, or ``"auto"``: by cross-validation over 100, 10, ..., 0.001.
+        folds: of that cross-validation.
+        seed: of the folds.
+
+    Learned: ``weight_ (k, k)``, ``bias_ (k,)``, ``l2_``.
+    """
+
+    method = "matrix"
+
+
+class Dirichlet(_Full):
+    """Dirichlet calibration: softmax(W ln p + b) with ODIR (Kull et al. 2019); arguments as `Matrix`."""
+
+    method = "dirichlet"
+
+    def _features(self, p: Predictions) -> Floats:
+        return np.maximum(p.log_probs, np.log(_CLIP))
+
+
+def _nll(z: Floats, labels: NDArray[np.int64]) -> tuple[float, Floats]:
+    """Mean NLL of logits (n, k), and its derivative (n, k) in them."""
+    rows = np.arange(len(z))
+    z = z - z.max(axis=1, keepdims=True)
+    e = np.exp(z)
+    total = e.sum(axis=1)
+    value = float((np.log(total) - z[rows, labels]).mean())
+    e /= total[:, None]
+    e[rows, labels] -= 1.0
+    e /= len(z)
+    return value, e
+
+
+def _fit_full(
+    x: Floats, labels: NDArray[np.int64], l2: float, start: tuple[Floats, Floats] | None, tol: float
+) -> tuple[Floats, Floats]:
+    k = x.shape[1]
+    off = l2 * (1.0 - np.eye(k)) / (k * (k - 1))
+    weight, bias = (np.eye(k), np.zeros(k)) if start is None else start
+
+    def objective(theta: Floats) -> tuple[float, Floats]:
+        w, b = theta[: k * k].reshape(k, k), theta[k * k :]
+        value, residual = _nll(x @ w.T + b, labels)
+        value += float((off * w**2).sum() + l2 * (b**2).sum() / k)
+        slope_w = residual.T @ x + 2 * off * w
+        slope_b = residual.sum(axis=0) + 2 * l2 * b / k
+        return value, np.concatenate([slope_w.ravel(), slope_b])
+
+    theta = _minimise(objective, np.concatenate([weight.ravel(), bias]), tol)
+    return theta[: k * k].reshape(k, k), theta[k * k :]
+
+
+def _minimise(objective: object, start: Floats, tol: float = 1e-8) -> Floats:
+    options = {"maxiter": 2000, "maxfun": 4000, "gtol": tol, "ftol": 1e-15, "maxcor": 20}
+    found: Floats = minimize(objective, start, jac=True, method="L-BFGS-B", options=options).x
+    return found

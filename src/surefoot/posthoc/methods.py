@@ -1,0 +1,42 @@
+"""The calibrators by name, for the command line and for files."""
+
+from __future__ import annotations
+
+from surefoot.errors import BadInput
+from surefoot.posthoc.calibrator import Calibrator
+from surefoot.posthoc.ensemble import EnsembleTemperature
+from surefoot.posthoc.identity import Identity
+from surefoot.posthoc.linear import Dirichlet, Matrix, Vector
+from surefoot.posthoc.ovr import Beta, Platt
+from surefoot.posthoc.tables import BBQ, Histogram, Isotonic
+from surefoot.posthoc.temperature import Temperature
+
+__all__ = ["METHODS", "calibrator_named"]
+
+# Simplest first.
+METHODS: dict[str, type[Calibrator]] = {
+    kind.method: kind
+    for kind in (
+        Identity,
+        Temperature,
+        EnsembleTemperature,
+        Platt,
+        Beta,
+        Vector,
+        Histogram,
+        Isotonic,
+        BBQ,
+        Dirichlet,
+        Matrix,
+    )
+}
+
+
+def calibrator_named(name: str) -> Calibrator:
+    """A new calibrator of that name; ``"isotonic-pooled"`` is `Isotonic` with one map for all classes."""
+    if name == "isotonic-pooled":
+        return Isotonic(pooled=True)
+    kind = METHODS.get(name)
+    if kind is None:
+        raise BadInput(f"method must be one of auto, {', '.join(METHODS)} or isotonic-pooled; got {name!r}")
+    return kind()

@@ -1,0 +1,153 @@
+"""Calibrators as torch modules from logits (n, k) to calibrated log-probabilities (n, k), for deployment.
+
+Everything is plain tensor operations in float64, cast back to the dtype of the logits: they trace, script and export.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from surefoot.errors import BadInput
+from surefoot.posthoc.calibrator import Calibrator
+from surefoot.posthoc.ensemble import EnsembleTemperature
+from surefoot.posthoc.identity import Identity
+from surefoot.posthoc.linear import _CLIP, _LOWEST, Dirichlet, Matrix, Vector
+from surefoot.posthoc.ovr import Beta, Platt
+from surefoot.posthoc.tables import Isotonic, Tables
+from surefoot.posthoc.temperature import Temperature
+
+__all__ = ["module_of"]
+
+
+def module_of(calibrator: Calibrator) -> nn.Module:
+    """The fitted calibrator as a module."""
+    if isinstance(calibrator, Identity):
+        return _Scaled(1.0)
+    if isinstance(calibrator, Temperature):
+        return _Scaled(calibrator.temperature_)
+    if isinstance(calibrator, EnsembleTemperature):
+        return _Ensemble(calibrator)
+    if isinstance(calibrator, Vector | Matrix | Dirichlet):
+        return _Affine(calibrator)
+    if isinstance(calibrator, Platt | Beta):
+        return _Logistic(calibrator)
+    if isinstance(calibrator, Tables):
+        return _Lookup(calibrator)
+    raise BadInput(f"{type(calibrator).__name__} has no module")
+
+
+def _buffer(values: object) -> Tensor:
+    return torch.from_numpy(np.array(values, dtype=np.float64))
+
+
+class _Scaled(nn.Module):
+    def __init__(self, temperature: float) -> None:
+        super().__init__()
+        self.register_buffer("temperature", _buffer(temperature))
+
+    def forward(self, logits: Tensor) -> Tensor:
+        return torch.log_softmax(logits.double() / self.temperature, 1).to(logits.dtype)
+
+
+class _Ensemble(nn.Module):
+    def __init__(self, calibrator: EnsembleTemperature) -> None:
+        super().__init__()
+        self.register_buffer("temperature", _buffer(calibrator.temperature_))
+        self.register_buffer("log_weights", _buffer(calibrator.weights_).log())
+        self.log_uniform = -float(np.log(len(calibrator.classes_)))
+
+    def forward(self, logits: Tensor) -> Tensor:
+        z = logits.double()
+        cooled = torch.log_softmax(z / self.temperature, 1) + self.log_weights[0]
+        plain = torch.log_softmax(z, 1) + self.log_weights[1]
+        mixed = torch.logaddexp(cooled, plain)
+        flat = torch.zeros_like(mixed) + self.log_uniform + self.log_weights[2]
+        return torch.logaddexp(mixed, flat).to(logits.dtype)
+
+
+class _Affine(nn.Module):
+    def __init__(self, calibrator: Vector | Matrix | Dirichlet) -> None:
+        super().__init__()
+        weight = np.asarray(calibrator.weight_)
+        self.register_buffer("weight", _buffer(np.diag(weight) if weight.ndim == 1 else weight))
+        self.register_buffer("bias", _buffer(calibrator.bias_))
+        self.of_log_probs = isinstance(calibrator, Dirichlet)
+
+    def forward(self, logits: Tensor) -> Tensor:
+        z = logits.double()
+        if self.of_log_probs:
+            x = torch.clamp(torch.log_softmax(z, 1), min=float(np.log(_CLIP)))
+        else:
+            x = torch.maximum(z, z.amax(1, keepdim=True) + _LOWEST)
+        return torch.log_softmax(x @ self.weight.T + self.bias, 1).to(logits.dtype)
+
+
+class _OneVsRest(nn.Module):
+    """Probabilities mapped one by one, then divided by their sum."""
+
+    def map_classes(self, probs: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def forward(self, logits: Tensor) -> Tensor:
+        probs = torch.softmax(logits.double(), 1)
+        if probs.shape[1] == 2:
+            one = self.map_classes(probs[:, 1:])
+            return torch.log(torch.cat([1 - one, one], 1)).to(logits.dtype)
+        mapped = self.map_classes(probs)
+        total = mapped.sum(1, keepdim=True)
+        found = torch.where(total > 0, mapped / torch.where(total > 0, total, torch.ones_like(total)), probs)
+        return torch.log(found).to(logits.dtype)
+
+
+class _Logistic(_OneVsRest):
+    def __init__(self, calibrator: Platt | Beta) -> None:
+        super().__init__()
+        coefficients = np.asarray(calibrator.coefficients_)
+        if isinstance(calibrator, Platt):  # a (ln p − ln(1 − p)) + b
+            coefficients = coefficients[:, [0, 0, 1]]
+        self.register_buffer("coefficients", _buffer(coefficients))
+
+    def map_classes(self, probs: Tensor) -> Tensor:
+        clipped = torch.clamp(probs, _CLIP, 1 - _CLIP)
+        c = self.coefficients
+        return torch.sigmoid(torch.log(clipped) * c[:, 0] - torch.log1p(-clipped) * c[:, 1] + c[:, 2])
+
+
+class _Lookup(_OneVsRest):
+    def __init__(self, calibrator: Tables) -> None:
+        super().__init__()
+        self.steps, self.isotonic = calibrator.steps, isinstance(calibrator, Isotonic)
+        tables = calibrator.tables()
+        classes = len(calibrator.classes_)
+        if len(tables) == 1 and classes > 2:
+            tables = tables * classes
+        most = max(len(knots) for knots, _ in tables)
+        # Tables of one length: knots beyond the last are never reached, values repeat the last.
+        knots = np.full((len(tables), most), np.inf)
+        values = np.zeros((len(tables), most + calibrator.steps))
+        for row, (x, y) in enumerate(tables):
+            knots[row, : len(x)] = x
+            values[row, : len(y)], values[row, len(y) :] = y, y[-1]
+        self.register_buffer("knots", _buffer(knots))
+        self.register_buffer("values", _buffer(values))
+        self.register_buffer("last", torch.tensor([len(x) - 1 for x, _ in tables]))
+
+    def map_classes(self, probs: Tensor) -> Tensor:
+        p = probs.T.contiguous()
+        at = torch.searchsorted(self.knots, p)
+        if self.steps:
+            return torch.gather(self.values, 1, at).T
+        # Straight lines, level beyond the first and last knot.
+        last = self.last[:, None]
+        right = torch.minimum(torch.clamp(at, min=1), torch.clamp(last, min=0))
+        left = torch.clamp(right - 1, min=0)
+        x0, x1 = torch.gather(self.knots, 1, left), torch.gather(self.knots, 1, right)
+        y0, y1 = torch.gather(self.values, 1, left), torch.gather(self.values, 1, right)
+        wide = x1 > x0
+        share = torch.where(wide, (p - x0) / torch.where(wide, x1 - x0, torch.ones_like(x0)), torch.ones_like(p))
+        image = y0 + torch.clamp(share, 0, 1) * (y1 - y0)
+        if self.isotonic:
+            image = torch.clamp(image + 1e-9 * p, max=1.0)
+        return image.T

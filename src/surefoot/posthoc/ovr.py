@@ -1,0 +1,156 @@
+"""Calibrators of one probability at a time, one class against the rest, then divided by their sum.
+
+With two classes one map suffices: the other class gets what is left.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.linear_model import LogisticRegression
+
+from surefoot.errors import BadInput
+from surefoot.posthoc.calibrator import Calibrator, Floats
+from surefoot.predictions import Predictions
+
+__all__ = ["Beta", "OneVsRest", "Platt", "check_every_class"]
+
+_CLIP = 1e-12  # of a probability, before its logarithm (the authors' clip)
+
+
+class OneVsRest(Calibrator):
+    """Base of the maps of single probabilities; a subclass learns one map a class and applies it."""
+
+    @abstractmethod
+    def _fit_classes(self, probs: Floats, targets: NDArray[np.bool_]) -> None:
+        """Learn a map for each column of ``probs`` (n, c), whose rows are of that class where ``targets`` is true."""
+
+    @abstractmethod
+    def _map_classes(self, probs: Floats) -> Floats:
+        """(n, c) images of the columns."""
+
+    def _fit(self, p: Predictions) -> None:
+        check_every_class(self.method, p)
+        probs, targets = p.probs, p.labels[:, None] == np.arange(p.classes)
+        self._fit_classes(*((probs[:, 1:], targets[:, 1:]) if p.classes == 2 else (probs, targets)))
+
+    def _map(self, p: Predictions) -> tuple[Floats, str]:
+        probs = p.probs
+        return normalised(self._map_classes(probs[:, 1:] if p.classes == 2 else probs), probs), "probs"
+
+
+def normalised(mapped: Floats, probs: Floats) -> Floats:
+    """Rows of ``mapped`` (n, k) divided by their sums, or (n, 1) and its complement; ``probs`` where all is 0."""
+    if mapped.shape[1] == 1:
+        return np.concatenate([1 - mapped, mapped], axis=1)
+    total = mapped.sum(axis=1, keepdims=True)
+    return np.where(total > 0, mapped / np.where(total > 0, total, 1), probs)
+
+
+def check_every_class(method: str, p: Predictions) -> None:
+    """A clear error where a class has no example: nothing can be learned of it."""
+    count = np.bincount(p.labels, minlength=p.classes)
+    if (count == 0).any():
+        missing = np.flatnonzero(count == 0)
+        shown = ", ".join(str(c) for c in missing[:5]) + (", ..." if len(missing) > 5 else "")
+        raise BadInput(
+            f"{method} learns of each class by itself, but class {shown} has no example in the {len(p)} rows; "
+            "give more held-out predictions, or use temperature"
+        )
+
+
+class Platt(OneVsRest):
+    """σ(a s + b) of the log-odds s of each probability (Platt 1999), with Platt's smoothed targets.
+
+    Learned: ``coefficients_ (c, 2)``, a and b of each class (of the second class alone where there are two).
+    """
+
+    method = "platt"
+    learned = ("coefficients_",)
+
+    def _fit_classes(self, probs: Floats, targets: NDArray[np.bool_]) -> None:
+        found = []
+        for column, target in zip(probs.T, targets.T, strict=True):
+            positive, n = int(target.sum()), len(target)
+            goal = np.where(target, (positive + 1) / (positive + 2), 1 / (n - positive + 2))
+            found.append(_logistic(_log_odds(column)[:, None], goal))
+        self.coefficients_: Floats = np.array(found)
+
+    def _map_classes(self, probs: Floats) -> Floats:
+        a, b = self.coefficients_.T
+        return _sigmoid(_log_odds(probs) * a + b)
+
+    def number_of_parameters(self, classes: int) -> int:
+        """2 a class."""
+        return 2 * (1 if classes == 2 else classes)
+
+
+class Beta(OneVsRest):
+    """σ(a ln p − b ln(1 − p) + c) with a, b ≥ 0 (Kull, Silva Filho & Flach 2017); a = b = 1, c = 0 changes nothing.
+
+    A negative a or b is dropped and the others fitted again. Learned: ``coefficients_ (c, 3)``.
+    """
+
+    method = "beta"
+    learned = ("coefficients_",)
+
+    def _fit_classes(self, probs: Floats, targets: NDArray[np.bool_]) -> None:
+        found = []
+        for column, target in zip(probs.T, targets.T, strict=True):
+            features, kept = _beta_features(column), [0, 1]
+            while True:
+                *slopes, offset = _logistic(features[:, kept], target.astype(np.float64))
+                negative = [place for place, slope in enumerate(slopes) if slope < 0]
+                if not negative:
+                    break
+                kept.pop(min(negative, key=lambda place: slopes[place]))
+            full = np.zeros(3)
+            full[kept], full[2] = slopes, offset
+            found.append(full)
+        self.coefficients_: Floats = np.array(found)
+
+    def _map_classes(self, probs: Floats) -> Floats:
+        a, b, c = self.coefficients_.T
+        features = _beta_features(probs)
+        return _sigmoid(features[..., 0] * a + features[..., 1] * b + c)
+
+    def number_of_parameters(self, classes: int) -> int:
+        """3 a class."""
+        return 3 * (1 if classes == 2 else classes)
+
+
+def _log_odds(probs: Floats) -> Floats:
+    clipped = np.clip(probs, _CLIP, 1 - _CLIP)
+    odds: Floats = np.log(clipped) - np.log1p(-clipped)
+    return odds
+
+
+def _beta_features(probs: Floats) -> Floats:
+    clipped = np.clip(probs, _CLIP, 1 - _CLIP)
+    return np.stack([np.log(clipped), -np.log1p(-clipped)], axis=-1)
+
+
+def _sigmoid(x: Floats) -> Floats:
+    from scipy.special import expit
+
+    value: Floats = expit(x)
+    return value
+
+
+def _logistic(features: Floats, goal: Floats) -> Floats:
+    """Coefficients (m + 1,) of the logistic regression on targets in [0, 1], the intercept last."""
+    n, m = features.shape
+    if m == 0:
+        share = float(np.clip(goal.mean(), _CLIP, 1 - _CLIP))
+        return np.array([np.log(share / (1 - share))])
+    # A target between 0 and 1 is a row of each kind, weighted.
+    weights = np.concatenate([goal, 1 - goal])
+    used = weights > 0
+    # C as in the authors' code: no regularisation but what keeps separable data finite.
+    model = LogisticRegression(C=1e10, solver="newton-cholesky", max_iter=200, tol=1e-8)
+    scale = np.maximum(np.abs(features).max(axis=0), 1e-300)
+    rows = np.concatenate([features, features])[used] / scale
+    model.fit(rows, np.repeat([1, 0], n)[used], sample_weight=weights[used])
+    return np.append(model.coef_[0] / scale, model.intercept_)

@@ -1,0 +1,192 @@
+"""Maps of a probability by a table: isotonic regression, histogram binning, and Bayesian binning into quantiles.
+
+A table of a class is sorted knots and values: the map runs in straight lines through (knot, value), or, for steps,
+takes value j between knot j − 1 (exclusive) and knot j (inclusive), the last value beyond the last knot.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import gammaln
+from sklearn.isotonic import IsotonicRegression
+
+from surefoot.checks import whole
+from surefoot.errors import BadInput
+from surefoot.metrics.bins import bin_edges, bin_of, check_bins
+from surefoot.posthoc.calibrator import Floats
+from surefoot.posthoc.ovr import OneVsRest
+from surefoot.predictions import Predictions
+
+__all__ = ["BBQ", "Histogram", "Isotonic", "Tables"]
+
+Table = tuple[Floats, Floats]
+
+
+class Tables(OneVsRest):
+    """Base of the maps by tables.
+
+    Learned: ``knots_`` and ``values_`` of all classes in one array each, class c from ``knot_starts_[c]`` and
+    ``value_starts_[c]`` on.
+    """
+
+    learned = ("knots_", "values_", "knot_starts_", "value_starts_")
+    steps = True
+
+    def _keep(self, tables: list[Table]) -> None:
+        self.knots_: Floats = np.concatenate([knots for knots, _ in tables])
+        self.values_: Floats = np.concatenate([values for _, values in tables])
+        self.knot_starts_: NDArray[np.int64] = np.cumsum([0, *(len(knots) for knots, _ in tables)])
+        self.value_starts_: NDArray[np.int64] = np.cumsum([0, *(len(values) for _, values in tables)])
+
+    def tables(self) -> list[Table]:
+        """Knots and values of each class."""
+        knots = np.split(self.knots_, self.knot_starts_[1:-1])
+        return list(zip(knots, np.split(self.values_, self.value_starts_[1:-1]), strict=True))
+
+    def check_learned(self) -> None:
+        """Every class has its table, with sorted knots and values in [0, 1]."""
+        extra = int(self.steps)
+        for starts, entries in ((self.knot_starts_, self.knots_), (self.value_starts_, self.values_)):
+            if starts.ndim != 1 or starts[0] != 0 or starts[-1] != len(entries) or (np.diff(starts) < 0).any():
+                raise ValueError("the tables of the classes do not fit together")
+        tables = self.tables()
+        if len(tables) not in (1, len(self.classes_)) or any(
+            len(values) != len(knots) + extra or (np.diff(knots) < 0).any() or values.min() < 0 or values.max() > 1
+            for knots, values in tables
+        ):
+            raise ValueError("a table is not one of sorted knots with values from 0 to 1")
+        super().check_learned()
+
+    def _map_classes(self, probs: Floats) -> Floats:
+        mapped = np.empty_like(probs)
+        tables = self.tables()
+        for c in range(probs.shape[1]):
+            knots, values = tables[c if len(tables) > 1 else 0]
+            if self.steps:
+                mapped[:, c] = values[np.searchsorted(knots, probs[:, c], "left")]
+            else:
+                mapped[:, c] = np.interp(probs[:, c], knots, values)
+        return mapped
+
+
+class Isotonic(Tables):
+    """Isotonic regression of each class's probability (Zadrozny & Elkan 2002), or of all of them pooled.
+
+    Args:
+        pooled: one map for all classes, learned from all n·k probabilities (IRM, Zhang et al. 2020): it keeps the
+            order of the classes, up to ties that are broken by the old probabilities.
+    """
+
+    method = "isotonic"
+    steps = False
+
+    def __init__(self, pooled: bool = False, scores: str = "logits") -> None:
+        super().__init__(scores)
+        self.pooled = pooled
+
+    def _fit(self, p: Predictions) -> None:
+        if self.pooled:
+            targets = p.labels[:, None] == np.arange(p.classes)
+            self._fit_classes(p.probs.reshape(-1, 1), targets.reshape(-1, 1))
+        else:
+            super()._fit(p)
+
+    def _fit_classes(self, probs: Floats, targets: NDArray[np.bool_]) -> None:
+        found = []
+        for column, target in zip(probs.T, targets.T, strict=True):
+            model = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip").fit(column, target)
+            found.append((model.X_thresholds_, model.y_thresholds_))
+        self._keep(found)
+
+    def _map_classes(self, probs: Floats) -> Floats:
+        # The old probability breaks ties, and no probability becomes 0 that was not (Zhang et al.'s 1e-9).
+        return np.minimum(super()._map_classes(probs) + 1e-9 * probs, 1.0)
+
+
+class Histogram(Tables):
+    """Histogram binning (Zadrozny & Elkan 2001): the frequency of the class in each bin of equal width.
+
+    An empty bin keeps its middle. Args: ``bins``.
+    """
+
+    method = "histogram"
+
+    def __init__(self, bins: int = 15, scores: str = "logits") -> None:
+        super().__init__(scores)
+        self.bins = bins
+
+    def _fit_classes(self, probs: Floats, targets: NDArray[np.bool_]) -> None:
+        bins = check_bins(self.bins)
+        edges = bin_edges(bins)
+        found = []
+        for column, target in zip(probs.T, targets.T, strict=True):
+            bin_ = bin_of(np.ascontiguousarray(column), bins)
+            count, hits = np.bincount(bin_, minlength=bins), np.bincount(bin_, target, bins)
+            middle = (edges[:-1] + edges[1:]) / 2
+            found.append((edges[1:-1], np.where(count > 0, hits / np.maximum(count, 1), middle)))
+        self._keep(found)
+
+    def number_of_parameters(self, classes: int) -> int:
+        """A value a bin and class."""
+        return self.bins * (1 if classes == 2 else classes)
+
+
+class BBQ(Tables):
+    """Bayesian binning into quantiles (Naeini et al. 2015): an average of binnings with b = 1, 2, ... bins.
+
+    Each binning of equal mass is weighted by its marginal likelihood under a Beta prior per bin, of strength 2 and
+    centred on the bin's middle; binnings of less than ``least`` of the total weight are left out.
+    """
+
+    method = "bbq"
+
+    def __init__(self, least: float = 1e-3, scores: str = "logits") -> None:
+        super().__init__(scores)
+        self.least = least
+
+    def _fit_classes(self, probs: Floats, targets: NDArray[np.bool_]) -> None:
+        if not 0 <= self.least < 1:
+            raise BadInput(f"least must lie in [0, 1); got {self.least!r}")
+        self._keep([_bbq(column, target, self.least) for column, target in zip(probs.T, targets.T, strict=True)])
+
+
+def _bbq(column: Floats, target: NDArray[np.bool_], least: float) -> Table:
+    order = np.argsort(column, kind="stable")
+    x, hits = column[order], np.concatenate([[0], np.cumsum(target[order])])
+    numbers = bbq_numbers_of_bins(len(x))
+    binnings, marginals = [], np.empty(len(numbers))
+    for index, bins in enumerate(numbers):
+        cuts = np.arange(1, bins) * len(x) // bins
+        cuts = np.unique(np.searchsorted(x, x[cuts], "left"))  # equal probabilities stay together
+        cuts = np.concatenate([[0], cuts[cuts > 0], [len(x)]])
+        edges = (x[cuts[1:-1] - 1] + x[cuts[1:-1]]) / 2
+        ones, count = np.diff(hits[cuts]), np.diff(cuts)
+        bounds = np.concatenate([[0.0], edges, [1.0]])
+        prior = np.clip((bounds[:-1] + bounds[1:]) / 2, 0.005, 0.995)
+        marginals[index] = log_marginal(ones, count, prior)
+        binnings.append((edges, (ones + prior) / (count + 1)))
+    weights = np.exp(marginals - marginals.max())
+    weights /= weights.sum()
+    weights[weights < least] = 0
+    weights /= weights.sum()
+    kept = [(w, table) for w, table in zip(weights, binnings, strict=True) if w > 0]
+    knots = np.unique(np.concatenate([edges for _, (edges, _) in kept]))
+    # One point inside each cell of the common refinement, then every binning is read there.
+    inside = np.append(knots, 1.0)
+    values = sum(w * v[np.searchsorted(edges, inside, "left")] for w, (edges, v) in kept)
+    return knots, np.asarray(values)
+
+
+def bbq_numbers_of_bins(n: int) -> range:
+    """From ⌊n^⅓/10⌋ to min(⌈n/5⌉, ⌈10 n^⅓⌉), at least 1 (the authors' code)."""
+    whole("n", n, 1)
+    root = n ** (1 / 3)
+    return range(max(1, int(root / 10)), max(1, min(-(-n // 5), int(np.ceil(10 * root)))) + 1)
+
+
+def log_marginal(ones: NDArray[np.int64], count: NDArray[np.int64], prior: Floats, strength: float = 2.0) -> float:
+    """Σ over bins of the log of the Beta-binomial marginal B(n₁ + Cp, n₀ + C(1 − p)) / B(Cp, C(1 − p)), C = 2."""
+    a, b = strength * prior, strength * (1 - prior)
+    top = gammaln(ones + a) + gammaln(count - ones + b) - gammaln(count + strength)
+    return float((top - gammaln(a) - gammaln(b) + gammaln(strength)).sum())

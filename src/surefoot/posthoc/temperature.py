@@ -1,0 +1,185 @@
+"""Temperature scaling (Guo et al. 2017): one number, found where the derivative of the NLL changes sign.
+
+NLL(β) = mean log Σ_k exp(β z_k) − β z_y is convex in β = 1/T. Its derivative g(β) = mean Σ_k p_k(β) z_k − z_y rises,
+and its slope is the mean variance of z under p(β); Newton's method finds the root, kept between a point where g
+is negative and one where it is positive.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from surefoot.checks import positive
+from surefoot.errors import BadInput
+from surefoot.posthoc.calibrator import Calibrator, Floats
+from surefoot.predictions import LOWEST_LOGIT, Predictions
+from surefoot.threads import run_ranges
+
+__all__ = ["Temperature", "fit_beta"]
+
+# The optimum is certified by the signs of the derivative at β(1 − WIDTH) and β(1 + WIDTH).
+_WIDTH = 1e-6
+_MOST = 60  # evaluations before giving up; Newton with a bracket needs fewer than ten
+_SAMPLE = 1 << 13  # rows of the sample that gives Newton its start
+# Where any confidence at all is too much (the logits rank worse than chance), all margins shrink to this.
+_FLAT = 1e-3
+
+
+class Temperature(Calibrator):
+    """softmax(z / T) with the T > 0 that minimises the NLL; no answer changes.
+
+    Learned:
+        temperature_: T.
+        bracket_: (low, high) around T, at which the derivative of the NLL has opposite signs; the optimum lies between.
+        outcome_: ``"optimum"``; ``"separable"`` where every row is right, so that the NLL falls for ever: T is then
+            such that the mean confidence is (n + 1)/(n + 2), the rule of succession; or ``"uninformative"`` where the
+            logits rank the classes no better than chance: T is then so large that all margins are at most 0.001.
+        passes_: how often all rows were read.
+        impossible_: rows whose label has a logit of −inf; no temperature helps them, so they are left out.
+
+    >>> p = Predictions([[4.0, 0.0]] * 10, [0] * 8 + [1] * 2)
+    >>> round(Temperature().fit(p).temperature_, 6)  # the NLL is least where the confidence is 0.8
+    2.885390
+    """
+
+    method = "temperature"
+    learned = ("temperature_",)
+    keeps_order = True
+
+    def _fit(self, p: Predictions) -> None:
+        possible = p.log_true > -np.inf
+        self.impossible_ = int(len(p) - possible.sum())
+        if self.impossible_ == len(p):
+            raise BadInput("every row's label has probability 0; no temperature can help. Are the labels those of p?")
+        kept = p if self.impossible_ == 0 else p.take(np.flatnonzero(possible))
+        beta, low, high, self.outcome_, self.passes_ = fit_beta(kept)
+        self.temperature_ = 1.0 / beta
+        self.bracket_ = (1.0 / high, 1.0 / low)
+
+    def _map(self, p: Predictions) -> tuple[Floats, str]:
+        return scaled_logits(p, 1.0 / self.temperature_), "logits"
+
+    def check_learned(self) -> None:
+        """A temperature is above 0."""
+        positive("temperature_", self.temperature_)
+        super().check_learned()
+
+    def number_of_parameters(self, classes: int) -> int:
+        """One."""
+        return 1
+
+
+def scaled_logits(p: Predictions, beta: float) -> Floats:
+    """(n, k) β (z − max z): the logits of softmax(β z), none above 0."""
+    logits = np.array(p.logits, dtype=np.float64)
+    logits -= logits.max(axis=1, keepdims=True)
+    logits *= beta
+    return logits
+
+
+def fit_beta(p: Predictions) -> tuple[float, float, float, str, float]:
+    """The β that minimises the NLL, a bracket with certified signs, the outcome, and passes over the rows."""
+    margins = p.true_margin
+    if (margins >= 0).all():
+        if (margins == 0).all() and (p.predicted_margin == 0).all():
+            return 1.0, 1.0, 1.0, "uninformative", 0.0
+        return _separable(p)
+    margin = p.predicted_margin[np.isfinite(p.predicted_margin)]
+    start = 1.0 / max(float(np.median(margin)) if len(margin) else 1.0, 1e-12)
+    passes = 0.0
+    if len(p) > 4 * _SAMPLE:
+        sample = p.take(np.arange(0, len(p), len(p) // _SAMPLE))
+        found = _newton(sample, start) if (sample.true_margin < 0).any() else None
+        start = found[0] if found else start
+        passes = (found[3] if found else 1) * len(sample) / len(p)
+    found = _newton(p, start)
+    if found is None:
+        beta = _FLAT / max(float(margin.max(initial=0.0)), 1e-300)
+        return beta, beta, beta, "uninformative", passes
+    beta, low, high, used = found
+    return beta, low, high, "optimum", passes + used
+
+
+def _newton(p: Predictions, start: float) -> tuple[float, float, float, int] | None:
+    """The root of the derivative, a bracket around it of relative width 2·_WIDTH, and passes over the rows.
+
+    The derivative is positive at infinity; None if it is not negative at 0.
+    """
+    low, high, beta = 0.0, math.inf, start
+    used, certifying, falls_at_zero = 0, False, False
+    while used < _MOST:
+        slope, curvature = _slope(p, beta)
+        used += 1
+        if slope < 0:
+            low = beta
+        else:
+            high = beta
+        if high - low <= 2.5 * _WIDTH * low:
+            return (low + high) / 2, low, high, used
+        root = beta - slope / curvature if curvature > 0 else math.nan
+        if low < root < high:
+            # Close enough that this step is all but exact: look at both sides of where it leads.
+            certifying = certifying or abs(root - beta) <= 1e-3 * beta
+            beta = root * (1 + _WIDTH if low >= root * (1 - 2 * _WIDTH) else 1 - _WIDTH) if certifying else root
+            continue
+        if low == 0 and not falls_at_zero:
+            used += 1
+            falls_at_zero = _slope(p, 0.0)[0] < 0
+            if not falls_at_zero:
+                return None
+        # Newton left the bracket: outwards by a factor, or to its geometric middle.
+        certifying = False
+        beta = 8 * low if math.isinf(high) else (low * high) ** 0.5 if low else high / 8
+    return beta, low, high, used
+
+
+def _slope(p: Predictions, beta: float) -> tuple[float, float]:
+    """First and second derivative of the mean NLL at β, one pass over the rows."""
+
+    def visit(part: list[slice]) -> tuple[float, float]:
+        first = second = 0.0
+        for rows in part:
+            z, labels = p.logit_block(rows), p.labels[rows]
+            true = z[np.arange(len(z)), labels]
+            e = np.exp(beta * z)
+            if z.min() <= LOWEST_LOGIT:
+                e[z <= LOWEST_LOGIT] = 0.0  # also at β = 0: the limit from above
+            weight = 1.0 / e.sum(axis=1)
+            mean = np.vecdot(e, z) * weight
+            z *= z
+            first += float((mean - true).sum())
+            second += float((np.vecdot(e, z) * weight - mean**2).sum())
+        return first, second
+
+    sums = run_ranges(visit, p.parts(), len(p) * p.classes >= 1 << 20)
+    first, second = np.sum(sums, axis=0) / len(p)
+    return float(first), float(second)
+
+
+def _separable(p: Predictions) -> tuple[float, float, float, str, float]:
+    """β at which the mean confidence is (n + 1)/(n + 2), by bisection in log β."""
+    goal = (len(p) + 1) / (len(p) + 2)
+    finite = p.predicted_margin[np.isfinite(p.predicted_margin) & (p.predicted_margin > 0)]
+    if len(finite) == 0:
+        return 1.0, 1.0, 1.0, "separable", 0.0
+    typical = 1.0 / float(np.median(finite))
+    low, high = 1e-6 * typical, 1e6 * typical
+    used = 0
+    while high > low * (1 + _WIDTH):
+        beta = (low * high) ** 0.5
+        used += 1
+        if _mean_confidence(p, beta) < goal:
+            low = beta
+        else:
+            high = beta
+    return (beta := (low * high) ** 0.5), beta, beta, "separable", float(used)
+
+
+def _mean_confidence(p: Predictions, beta: float) -> float:
+    total = 0.0
+    for part in p.parts():
+        for rows in part:
+            total += float((1.0 / np.exp(beta * p.logit_block(rows)).sum(axis=1)).sum())
+    return total / len(p)

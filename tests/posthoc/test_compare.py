@@ -1,0 +1,70 @@
+import numpy as np
+import pytest
+
+from surefoot import Predictions
+from surefoot.errors import BadInput
+from surefoot.posthoc import Temperature, compare, doubts
+
+from .test_calibrators import calibrated
+
+
+def test_no_change_is_noise_with_no_width():
+    p = calibrated(300, 3)
+    same = compare(p, p, resamples=20)
+    assert same.answers_changed == 0
+    assert all(c.change == c.low == c.high == 0 and c.verdict == "noise" for c in same.changes)
+
+
+def test_a_repair_is_better_and_its_undoing_worse():
+    before = calibrated(2000, 3, 1, 3.0)
+    after = Temperature().fit(calibrated(2000, 3, 0, 3.0)).apply(before)
+    there, back = compare(before, after, resamples=100), compare(after, before, resamples=100)
+    for metric in ("nll", "ece", "brier", "kce"):
+        assert there[metric].verdict == "better"
+        assert back[metric].verdict == "worse"
+        assert there[metric].low <= there[metric].change <= there[metric].high
+        assert there[metric].change == pytest.approx(there[metric].after - there[metric].before)
+    assert there["accuracy"].verdict == "noise"
+    with pytest.raises(BadInput, match="metric must be one of"):
+        there["error"]
+
+
+def test_the_interval_covers_the_true_change():
+    """Of the NLL, whose true change between two temperatures is known from a million rows."""
+    big = calibrated(400_000, 3, 99, 2.0)
+    scaled = Predictions(np.asarray(big.logits) / 1.5, big.labels)
+    truth = float(-(scaled.log_true.mean() - big.log_true.mean()))
+    covered = 0
+    for seed in range(40):
+        p = calibrated(400, 3, seed, 2.0)
+        q = Predictions(np.asarray(p.logits) / 1.5, p.labels)
+        change = compare(p, q, metrics=["nll"], resamples=200, seed=seed)["nll"]
+        covered += change.low <= truth <= change.high
+    assert covered >= 34  # 95 % of 40 is 38; below 34 has a chance under 0.5 %
+
+
+def test_infinities_do_not_make_nan():
+    z = np.array([[0.0, -np.inf], [1.0, 0.0], [0.0, 1.0]])
+    p = Predictions(z, [1, 0, 1])
+    change = compare(p, Temperature().fit(p).apply(p), metrics=["nll", "accuracy"], resamples=20)["nll"]
+    assert change.change == 0
+
+
+def test_bad_pairs():
+    p = calibrated(30, 3)
+    with pytest.raises(BadInput, match="same rows"):
+        compare(p, calibrated(31, 3))
+    with pytest.raises(BadInput, match="after must be Predictions"):
+        compare(p, np.zeros((30, 3)))
+    with pytest.raises(BadInput, match="metrics must be among"):
+        compare(p, p, metrics=["error"])
+
+
+def test_doubts():
+    big, other = calibrated(2000, 3, 0), calibrated(2000, 3, 1)
+    assert doubts(big, other) == []
+    assert "third set" in doubts(big, other, used_before=True)[0]
+    assert "small" in doubts(calibrated(60, 3), other)[0]
+    skewed = other.take(np.flatnonzero(other.labels != 2))
+    assert "distributed differently" in doubts(big, skewed)[0]
+    assert "same rows" in doubts(big, big)[0]
