@@ -129,7 +129,7 @@ def test_impossible_labels_are_left_out_and_counted():
         Temperature().fit(Predictions([[0.0, -np.inf]], [1]))
 
 
-@pytest.mark.parametrize("scale", [1e4, 1e30, 1e300])
+@pytest.mark.parametrize("scale", [1e4, 1e30, 1e100])
 def test_huge_logits(scale):
     random = np.random.default_rng(0)
     z = random.normal(size=(200, 3))

@@ -108,7 +108,7 @@ def _json(calibrator: Calibrator, comparison: Comparison, warnings: list[str]) -
         "n": comparison.n,
         "level": comparison.level,
         "answers_changed": comparison.answers_changed,
-        "changes": {c.metric: {**dataclasses.asdict(c), "verdict": c.verdict} for c in comparison.changes},
+        "changes": {c.metric: {**vars(c), "verdict": c.verdict} for c in comparison.changes},
         "warnings": warnings,
     }
     if isinstance(calibrator, Auto):

@@ -159,19 +159,17 @@ def _choose(
         except BadInput as error:
             left_out[name] = str(error)
     found = []
-    with np.errstate(invalid="ignore"):
-        for name, scores in values.items():
-            gains = np.nan_to_num(plain - scores, nan=0.0)  # infinite before and after: no gain
-            error = float(gains.std(ddof=1) / folds**0.5) if np.isfinite(gains).all() else 0.0
-            found.append(Candidate(name, float(scores.mean()), float(gains.mean()), error))
+    for name, scores in values.items():
+        with np.errstate(invalid="ignore"):
+            gains = np.where(scores == plain, 0.0, plain - scores)  # infinite before and after: no gain
+        spread = float(gains.std(ddof=1) / folds**0.5) if np.isfinite(gains).all() else 0.0
+        found.append(Candidate(name, float(scores.mean()), float(gains.mean()), spread))
     better = [c for c in found if c.gain > c.gain_error and np.isfinite(c.score)]
     name = "none"
     if better:
         best = min(better, key=lambda c: c.score)
-        paired = {c.name: values[c.name] - values[best.name] for c in better}
+        behind = {c.name: values[c.name] - values[best.name] for c in better}
         # In the order of the candidates, simplest first.
-        name = next(
-            c.name for c in better if paired[c.name].mean() <= paired[c.name].std(ddof=1) / folds**0.5 or c is best
-        )
+        name = next(c.name for c in better if behind[c.name].mean() <= behind[c.name].std(ddof=1) / folds**0.5)
     ranked = sorted(found, key=lambda c: c.score)
     return name, ranked + [Candidate(n, np.nan, np.nan, np.nan, why) for n, why in left_out.items()]

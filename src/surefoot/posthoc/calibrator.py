@@ -20,7 +20,7 @@ __all__ = ["Calibrator", "NotFitted"]
 Floats = NDArray[np.float64]
 
 
-class NotFitted(BadInput, NotFittedError):
+class NotFitted(BadInput, NotFittedError):  # type: ignore[misc]
     """A calibrator was used before `fit`."""
 
 

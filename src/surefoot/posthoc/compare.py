@@ -16,7 +16,7 @@ from surefoot.predictions import Predictions, check_predictions
 
 __all__ = ["Change", "Comparison", "compare", "doubts"]
 
-SHOWN = ("accuracy", "nll", "brier", "ece", "adaptive_ece", "kce", "smooth_ece")
+SHOWN = ("accuracy", "nll", "brier", "ece", "adaptive_ece", "kce")
 _HIGHER = {"accuracy"}
 
 

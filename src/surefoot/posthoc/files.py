@@ -52,7 +52,7 @@ def load(path: Any) -> Calibrator:
         raise BadInput(f"{str(place)!r} is not a calibrator written by save")
     try:
         return _read(document)
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
+    except (LookupError, TypeError, ValueError, OverflowError) as error:
         raise BadInput(f"{str(place)!r} is a damaged calibrator: {error}") from error
 
 
@@ -76,7 +76,8 @@ def _read(document: dict[str, Any]) -> Calibrator:
 
 
 def _number(name: str, value: Any) -> Any:
-    array = np.asarray(value, dtype=np.int64 if name.endswith("starts_") else np.float64)
-    if not np.isfinite(array).all():
-        raise ValueError(f"{name} must be finite")
+    array = np.asarray(value)
+    if array.dtype.kind not in "if" or not np.isfinite(array).all():
+        raise ValueError(f"{name} must be finite numbers")
+    array = array.astype(np.int64 if name.endswith("starts_") else np.float64)
     return float(array) if array.ndim == 0 else array

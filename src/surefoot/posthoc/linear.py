@@ -1,11 +1,14 @@
 """Linear maps of logits or log-probabilities, then softmax: vector and matrix scaling, and Dirichlet calibration.
 
-All minimise the mean NLL of softmax(W x + b), which is convex in (W, b), from W = I, b = 0, by L-BFGS in float64. Off-
-diagonal and intercept regularisation (ODIR, Kull et al. 2019) keeps W near a diagonal and b near 0:
+All minimise the mean NLL of softmax(W x + b), which is convex in (W, b), from W = I, b = 0, in float64: by Newton's
+method for few classes, else by L-BFGS. Off-diagonal and intercept regularisation (ODIR, Kull et al. 2019) keeps W near a
+diagonal and b near 0:
 + l2 · Σ_{i≠j} W_ij² / (k (k − 1)) + l2 · Σ_j b_j² / k.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +23,11 @@ from surefoot.predictions import Predictions
 
 __all__ = ["Dirichlet", "Matrix", "Vector"]
 
+Objective = Callable[[Floats], tuple[float, Floats]]
+
 _LOWEST = -80.0  # of a logit below its row's largest: −inf has no linear image. exp(−80) is 1.8e-35
 _CLIP = 1e-12  # of a probability, before its logarithm (the authors' clip)
+_NEWTON_CLASSES = 12  # above, the k² + k second derivatives cost more than they save
 _GRID = (1e2, 1e1, 1e0, 1e-1, 1e-2, 1e-3)
 
 
@@ -34,7 +40,8 @@ class _Linear(Calibrator):
         """(n, k) x."""
         logits = np.array(p.logits, dtype=np.float64)
         top = logits.max(axis=1, keepdims=True)
-        return np.maximum(logits, top + _LOWEST)
+        found: Floats = np.maximum(logits, top + _LOWEST)
+        return found
 
     def _map(self, p: Predictions) -> tuple[Floats, str]:
         x = self._features(p)
@@ -152,11 +159,57 @@ def _fit_full(
         slope_b = residual.sum(axis=0) + 2 * l2 * b / k
         return value, np.concatenate([slope_w.ravel(), slope_b])
 
-    theta = _minimise(objective, np.concatenate([weight.ravel(), bias]), tol)
+    theta = np.concatenate([weight.ravel(), bias])
+    if k <= _NEWTON_CLASSES:
+        penalty = np.concatenate([2 * off.ravel(), np.full(k, 2 * l2 / k)])
+        theta = _newton(objective, lambda t: _curvature(x, t, penalty), theta, tol)
+    else:
+        theta = _minimise(objective, theta, tol)
     return theta[: k * k].reshape(k, k), theta[k * k :]
 
 
-def _minimise(objective: object, start: Floats, tol: float = 1e-8) -> Floats:
+def _curvature(x: Floats, theta: Floats, penalty: Floats) -> Floats:
+    """(k² + k, k² + k) second derivative: mean over rows of (diag(p) − p pᵀ) ⊗ x̃ x̃ᵀ, x̃ = (x, 1), and the penalty."""
+    n, k = x.shape
+    _, residual = _nll(x @ theta[: k * k].reshape(k, k).T + theta[k * k :], np.zeros(n, np.int64))
+    p = residual * n
+    p[:, 0] += 1.0
+    wide = np.concatenate([x, np.ones((n, 1))], axis=1)
+    blocks = np.empty((k, k + 1, k, k + 1))
+    for i in range(k):
+        for j in range(i, k):
+            weight = p[:, i] * ((i == j) - p[:, j])
+            blocks[i, :, j] = blocks[j, :, i] = wide.T @ (weight[:, None] * wide) / n
+    # From one row of (W, b) after another to all of W, then b.
+    order = np.arange(k * (k + 1)).reshape(k, k + 1)
+    flat = np.concatenate([order[:, :k].ravel(), order[:, k]])
+    found: Floats = blocks.reshape(k * (k + 1), -1)[np.ix_(flat, flat)] + np.diag(penalty)
+    return found
+
+
+def _newton(objective: Objective, curvature: Callable[[Floats], Floats], theta: Floats, tol: float) -> Floats:
+    """Newton's method with halved steps; the objective is convex."""
+    value, slope = objective(theta)
+    for _ in range(100):
+        if np.abs(slope).max() <= tol:
+            break
+        matrix = curvature(theta)
+        # Adding a constant to a column of W changes nothing but the penalty: a trace of it keeps the step finite.
+        matrix[np.diag_indices_from(matrix)] += 1e-10 * np.trace(matrix) / len(matrix)
+        step = np.linalg.solve(matrix, slope)
+        gain, size = float(slope @ step), 1.0
+        while size > 1e-6:
+            there, slope_there = objective(theta - size * step)
+            if there <= value - 1e-4 * size * gain:
+                break
+            size /= 2
+        else:
+            break  # rounding: no smaller step goes down
+        theta, value, slope = theta - size * step, there, slope_there
+    return theta
+
+
+def _minimise(objective: Objective, start: Floats, tol: float = 1e-8) -> Floats:
     options = {"maxiter": 2000, "maxfun": 4000, "gtol": tol, "ftol": 1e-15, "maxcor": 20}
     found: Floats = minimize(objective, start, jac=True, method="L-BFGS-B", options=options).x
     return found

@@ -43,6 +43,8 @@ def _buffer(values: object) -> Tensor:
 
 
 class _Scaled(nn.Module):
+    temperature: Tensor
+
     def __init__(self, temperature: float) -> None:
         super().__init__()
         self.register_buffer("temperature", _buffer(temperature))
@@ -52,6 +54,9 @@ class _Scaled(nn.Module):
 
 
 class _Ensemble(nn.Module):
+    temperature: Tensor
+    log_weights: Tensor
+
     def __init__(self, calibrator: EnsembleTemperature) -> None:
         super().__init__()
         self.register_buffer("temperature", _buffer(calibrator.temperature_))
@@ -68,6 +73,9 @@ class _Ensemble(nn.Module):
 
 
 class _Affine(nn.Module):
+    weight: Tensor
+    bias: Tensor
+
     def __init__(self, calibrator: Vector | Matrix | Dirichlet) -> None:
         super().__init__()
         weight = np.asarray(calibrator.weight_)
@@ -102,6 +110,8 @@ class _OneVsRest(nn.Module):
 
 
 class _Logistic(_OneVsRest):
+    coefficients: Tensor
+
     def __init__(self, calibrator: Platt | Beta) -> None:
         super().__init__()
         coefficients = np.asarray(calibrator.coefficients_)
@@ -116,6 +126,10 @@ class _Logistic(_OneVsRest):
 
 
 class _Lookup(_OneVsRest):
+    knots: Tensor
+    values: Tensor
+    last: Tensor
+
     def __init__(self, calibrator: Tables) -> None:
         super().__init__()
         self.steps, self.isotonic = calibrator.steps, isinstance(calibrator, Isotonic)
