@@ -69,7 +69,8 @@ def calibrate(
             raise BadInput(f"VAL has {held_out.classes} classes and TEST {before.classes}; both must be of one model")
         warnings = doubts(held_out, before, early_stopped)
         calibrator = Auto(metric, seed=seed) if method == "auto" else calibrator_named(method)
-        calibrator.fit(held_out)
+        with progress_bar("choosing a repair" if method == "auto" else "fitting"):
+            calibrator.fit(held_out)
     after = calibrator.apply(before)
     with progress_bar("comparing") as report:
         comparison = compare(before, after, seed=seed, progress=report)

@@ -1,8 +1,8 @@
 """Linear maps of logits or log-probabilities, then softmax: vector and matrix scaling, and Dirichlet calibration.
 
 All minimise the mean NLL of softmax(W x + b), which is convex in (W, b), from W = I, b = 0, in float64: by Newton's
-method for few classes, else by L-BFGS. Off-diagonal and intercept regularisation (ODIR, Kull et al. 2019) keeps W near a
-diagonal and b near 0:
+method for few classes, else by L-BFGS. Off-diagonal and intercept regularisation (ODIR, Kull et al. 2019) keeps W near
+a diagonal and b near 0:
 + l2 · Σ_{i≠j} W_ij² / (k (k − 1)) + l2 · Σ_j b_j² / k.
 """
 
