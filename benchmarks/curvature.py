@@ -412,7 +412,9 @@ def main() -> None:
         "trajectories": lambda: [
             trajectory(x, y, seed, steps, options.check_every, peers_every) for seed in options.seeds
         ],
-        "resnet": lambda: resnet(*pictures(options.data, 64 if quick else 512), 2 if quick else 6, 0, not (quick or options.no_peers)),
+        "resnet": lambda: resnet(
+            *pictures(options.data, 64 if quick else 512), 2 if quick else 6, 0, not (quick or options.no_peers)
+        ),
         "leading": lambda: leading(x, y, 5 if quick else 100, 20 if quick else 400, 0),
         "scaling": lambda: scaling(x, y, 3 if quick else 9),
         "memory": memory,

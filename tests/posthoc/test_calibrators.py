@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import sys
 import warnings
 
 import numpy as np
@@ -184,6 +185,15 @@ def test_linear_optima_are_stationary():
         slope = residual.T @ x + 0.2 * fitted.weight_ * (1 - np.eye(4)) / 12
         assert np.abs(slope).max() < 1e-5
         assert np.abs(residual.sum(0) + 0.2 * fitted.bias_ / 4).max() < 1e-6
+
+
+def test_newton_and_lbfgs_find_the_same_map(monkeypatch):
+    p = calibrated(600, 5, 0, 2.0)
+    by_newton = Dirichlet(l2=0.1).fit(p)
+    monkeypatch.setattr(sys.modules["surefoot.posthoc.linear"], "_NEWTON_CLASSES", 0)
+    by_lbfgs = Dirichlet(l2=0.1).fit(p)
+    np.testing.assert_allclose(by_lbfgs.weight_, by_newton.weight_, atol=1e-3)
+    np.testing.assert_allclose(by_lbfgs.apply(p).probs, by_newton.apply(p).probs, atol=1e-4)
 
 
 def test_a_strong_penalty_leaves_a_diagonal():
