@@ -37,8 +37,8 @@ _BLOCK_NUMBERS = 1 << 19
 _PARTS = 8
 # Sums of probabilities may be off by the rounding of half precision or of a file's decimals, not more.
 _SUM_TOLERANCE = 1e-3
-# Stands for −inf where a square must stay finite.
-LOWEST_LOGIT = -1e150
+# Stands for −inf where a square must stay finite, by the precision.
+LOWEST_LOGIT = {np.dtype(np.float64): -1e150, np.dtype(np.float32): -1e18}
 _HALF_ROUNDING = 2.0**-8  # bfloat16 rounds each probability by 2^-9 of itself, and so their sum
 
 
@@ -263,14 +263,35 @@ class Predictions:
         ranges = split_range(len(self), _PARTS)
         return [[slice(at, min(at + step, end)) for at in range(begin, end, step)] for begin, end in ranges]
 
-    def logit_block(self, rows: slice) -> Floats:
-        """(b, k) logits of a block less the largest of their row, in float64, none below `LOWEST_LOGIT`; a copy."""
-        z = np.array(self._block(rows), dtype=np.float64)
+    def logit_block(self, rows: slice, out: NDArray[Any] | None = None) -> NDArray[Any]:
+        """(b, k) logits of a block less the largest of their row, none below `LOWEST_LOGIT`; a copy.
+
+        Written to the first rows of ``out`` (float64 or float32), if given: fresh memory for every block costs more
+        than the arithmetic.
+        """
+        block = self._block(rows)
+        z: NDArray[Any] = np.empty(block.shape) if out is None else out[: len(block)]
         if self._kind == "probs":
             with np.errstate(divide="ignore"):
-                np.log(z, out=z)
+                np.log(block, out=z, casting="same_kind")
+        else:
+            np.copyto(z, block, casting="unsafe")
         z -= z.max(axis=1, keepdims=True)
-        return np.maximum(z, LOWEST_LOGIT, out=z)
+        np.maximum(z, LOWEST_LOGIT[z.dtype], out=z)
+        return z
+
+    @property
+    def possible(self) -> NDArray[np.bool_]:
+        """(n,) whether the label has a probability above 0; one look at each row, not at its other classes."""
+        index = np.arange(len(self)) if self._rows is None else self._rows
+        impossible = -np.inf if self._kind == "logits" else 0.0
+        found: NDArray[np.bool_] = np.asarray(self._scores[index, self.labels]) != impossible
+        return found
+
+    @property
+    def half_exact(self) -> bool:
+        """Whether the scores were given in less than double precision."""
+        return self._scores.dtype.itemsize < 8 and self._scores.dtype.kind == "f" and self._kind == "logits"
 
     def memo(self, name: str, make: Callable[[], Part]) -> Part:
         """``make()``, remembered under ``name``: for what several metrics derive from the columns alike."""

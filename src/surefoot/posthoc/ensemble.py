@@ -26,8 +26,7 @@ class EnsembleTemperature(Calibrator):
 
     def _fit(self, p: Predictions) -> None:
         self.temperature_ = Temperature().fit(p).temperature_
-        possible = p.log_true > -np.inf
-        rows = p.take(np.flatnonzero(possible))
+        rows = p.take(np.flatnonzero(p.possible))
         cooled = scaled_logits(rows, 1.0 / self.temperature_)
         log_cooled = cooled[np.arange(len(rows)), rows.labels] - logsumexp(cooled, axis=1)
         parts = np.exp(np.stack([log_cooled, rows.log_true, np.full(len(rows), -np.log(p.classes))], axis=1))

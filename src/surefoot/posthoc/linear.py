@@ -189,7 +189,7 @@ def _fit_full(
         return float(value), (factor @ slope[:, :, None]).numpy().ravel()
 
     theta = np.concatenate([weight, bias[:, None]], axis=1)
-    phi: Floats = np.linalg.solve(scale.transpose(0, 2, 1), theta[:, :, None])[:, :, 0]
+    phi = np.linalg.solve(scale.transpose(0, 2, 1), theta[:, :, None])[:, :, 0].astype(np.float64)
     found: Floats = np.matvec(scale.transpose(0, 2, 1), _minimise(scaled, phi.ravel(), tol).reshape(k, k + 1))
     return found[:, :k], found[:, k]
 

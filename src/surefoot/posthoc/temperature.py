@@ -8,8 +8,10 @@ is negative and one where it is positive.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
+import torch
 
 from surefoot.checks import positive
 from surefoot.errors import BadInput
@@ -21,8 +23,10 @@ __all__ = ["Temperature", "fit_beta"]
 
 # The optimum is certified by the signs of the derivative at β(1 − WIDTH) and β(1 + WIDTH).
 _WIDTH = 1e-6
+_PATIENCE = 5  # steps outwards before asking whether the data are separable
 _MOST = 60  # evaluations before giving up; Newton with a bracket needs fewer than ten
-_SAMPLE = 1 << 13  # rows of the sample that gives Newton its start
+_ROUGH = 1 << 22  # numbers from which a pass in single precision pays
+_SAMPLE = 1 << 11  # rows of the sample that gives Newton its start
 # Where any confidence at all is too much (the logits rank worse than chance), all margins shrink to this.
 _FLAT = 1e-3
 
@@ -49,7 +53,7 @@ class Temperature(Calibrator):
     keeps_order = True
 
     def _fit(self, p: Predictions) -> None:
-        possible = p.log_true > -np.inf
+        possible = p.possible
         self.impossible_ = int(len(p) - possible.sum())
         if self.impossible_ == len(p):
             raise BadInput("every row's label has probability 0; no temperature can help. Are the labels those of p?")
@@ -81,76 +85,91 @@ def scaled_logits(p: Predictions, beta: float) -> Floats:
 
 def fit_beta(p: Predictions) -> tuple[float, float, float, str, float]:
     """The β that minimises the NLL, a bracket with certified signs, the outcome, and passes over the rows."""
-    margins = p.true_margin
-    if (margins >= 0).all():
-        if (margins == 0).all() and (p.predicted_margin == 0).all():
-            return 1.0, 1.0, 1.0, "uninformative", 0.0
-        return _separable(p)
-    margin = p.predicted_margin[np.isfinite(p.predicted_margin)]
+    few = p if len(p) <= 4 * _SAMPLE else p.take(np.arange(0, len(p), len(p) // _SAMPLE))
+    margin = few.predicted_margin[np.isfinite(few.predicted_margin)]
     start = 1.0 / max(float(np.median(margin)) if len(margin) else 1.0, 1e-12)
     passes = 0.0
-    if len(p) > 4 * _SAMPLE:
-        sample = p.take(np.arange(0, len(p), len(p) // _SAMPLE))
-        found = _newton(sample, start) if (sample.true_margin < 0).any() else None
-        start = found[0] if found else start
-        passes = (found[3] if found else 1) * len(sample) / len(p)
+    if few is not p:
+        found = _newton(few, start)
+        if isinstance(found, tuple):
+            start, passes = found[0], found[3] * len(few) / len(p)
     found = _newton(p, start)
-    if found is None:
-        beta = _FLAT / max(float(margin.max(initial=0.0)), 1e-300)
-        return beta, beta, beta, "uninformative", passes
+    if found == "separable":
+        return _separable(p)
+    if isinstance(found, str):
+        widest = float(p.predicted_margin[np.isfinite(p.predicted_margin)].max(initial=0.0))
+        beta = _FLAT / widest if widest > 0 else 1.0
+        return beta, beta, beta, found, passes
     beta, low, high, used = found
     return beta, low, high, "optimum", passes + used
 
 
-def _newton(p: Predictions, start: float) -> tuple[float, float, float, int] | None:
+def _newton(p: Predictions, start: float) -> tuple[float, float, float, int] | str:
     """The root of the derivative, a bracket around it of relative width 2·_WIDTH, and passes over the rows.
 
-    The derivative is positive at infinity; None if it is not negative at 0.
+    ``"uninformative"`` if the derivative is not negative at 0, ``"separable"`` if it is negative for ever. Large
+    arrays of single precision are first looked at in single precision; the bracket is of double precision only.
     """
     low, high, beta = 0.0, math.inf, start
-    used, certifying, falls_at_zero = 0, False, False
+    used, certifying, falls_at_zero, rises = 0, False, False, False
+    rough = p.half_exact and len(p) * p.classes >= _ROUGH
     while used < _MOST:
-        slope, curvature = _slope(p, beta)
+        slope, curvature = _slope(p, beta, np.float32 if rough else np.float64)
         used += 1
+        root = beta - slope / curvature if curvature > 0 else math.nan
+        if rough:
+            # One step in single precision, if it makes sense, is all that is taken from it.
+            rough = False
+            beta = root if beta / 4 < root < 4 * beta else beta
+            continue
         if slope < 0:
             low = beta
         else:
             high = beta
         if high - low <= 2.5 * _WIDTH * low:
             return (low + high) / 2, low, high, used
-        root = beta - slope / curvature if curvature > 0 else math.nan
-        if low < root < high:
+        if low < root < high and math.isfinite(root):
             # Close enough that this step is all but exact: look at both sides of where it leads.
             certifying = certifying or abs(root - beta) <= 1e-3 * beta
             beta = root * (1 + _WIDTH if low >= root * (1 - 2 * _WIDTH) else 1 - _WIDTH) if certifying else root
+            if certifying or used < _PATIENCE or math.isfinite(high):
+                continue
+        certifying = False
+        if math.isinf(high):
+            # Beyond every point so far: is there a far side at all?
+            if not rises and bool((p.true_margin >= 0).all()):
+                return "separable" if (p.true_margin > 0).any() else "uninformative"
+            rises, beta = True, 8 * low
             continue
         if low == 0 and not falls_at_zero:
             used += 1
-            falls_at_zero = _slope(p, 0.0)[0] < 0
+            falls_at_zero = _slope(p, 0.0, np.float64)[0] < 0
             if not falls_at_zero:
-                return None
-        # Newton left the bracket: outwards by a factor, or to its geometric middle.
-        certifying = False
-        beta = 8 * low if math.isinf(high) else (low * high) ** 0.5 if low else high / 8
+                return "uninformative"
+        beta = (low * high) ** 0.5 if low else high / 8
     return beta, low, high, used
 
 
-def _slope(p: Predictions, beta: float) -> tuple[float, float]:
+def _slope(p: Predictions, beta: float, dtype: Any) -> tuple[float, float]:
     """First and second derivative of the mean NLL at β, one pass over the rows."""
 
     def visit(part: list[slice]) -> tuple[float, float]:
         first = second = 0.0
+        longest = max((rows.stop - rows.start for rows in part), default=0)
+        buffers = np.empty((2, longest, p.classes), dtype)
         for rows in part:
-            z, labels = p.logit_block(rows), p.labels[rows]
+            z, labels = p.logit_block(rows, buffers[0]), p.labels[rows]
             true = z[np.arange(len(z)), labels]
-            e = np.exp(beta * z)
-            if z.min() <= LOWEST_LOGIT:
-                e[z <= LOWEST_LOGIT] = 0.0  # also at β = 0: the limit from above
+            e = np.multiply(z, dtype(beta), out=buffers[1][: len(z)])
+            torch.from_numpy(e).exp_()  # three times as fast as numpy's in double precision
+            lowest = LOWEST_LOGIT[z.dtype]
+            if z.min() <= lowest:
+                e[z <= lowest] = 0.0  # also at β = 0: the limit from above
             weight = 1.0 / e.sum(axis=1)
             mean = np.vecdot(e, z) * weight
-            z *= z
-            first += float((mean - true).sum())
-            second += float((np.vecdot(e, z) * weight - mean**2).sum())
+            first += float((mean - true).sum(dtype=np.float64))
+            e *= z
+            second += float((np.vecdot(e, z) * weight - mean**2).sum(dtype=np.float64))
         return first, second
 
     sums = run_ranges(visit, p.parts(), len(p) * p.classes >= 1 << 20)
