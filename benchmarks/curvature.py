@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from harness import alternate, machine, table, write
+from harness import alternate, machine, report, table
 from scipy.sparse.linalg import LinearOperator, eigsh
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
@@ -424,10 +424,7 @@ def main() -> None:
     if before is not None and before.exists():
         found |= {name: value for name, value in json.loads(before.read_text()).items() if name in SECTIONS}
     found |= {name: sections[name]() for name in SECTIONS if name in options.only}
-    text = tables(found)
-    print(text)
-    if options.out:
-        write(options.out, "curvature", text, found)
+    report(options.out, "curvature", tables(found), found)
 
 
 if __name__ == "__main__":

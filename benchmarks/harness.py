@@ -53,8 +53,10 @@ def milliseconds(seconds: float) -> str:
     return f"{1e3 * seconds:.3g} ms"
 
 
-def write(out: Path, name: str, text: str, data: dict[str, Any]) -> None:
-    """``name.md`` and ``name.json`` in the folder ``out``."""
-    out.mkdir(parents=True, exist_ok=True)
-    (out / f"{name}.md").write_text(text)
-    (out / f"{name}.json").write_text(json.dumps(data, indent=1) + "\n")
+def report(out: Path | None, name: str, text: str, data: dict[str, Any]) -> None:
+    """Print the figures; with a folder ``out`` also write them there, ``name.md`` and ``name.json``."""
+    print(text)
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / f"{name}.md").write_text(text)
+        (out / f"{name}.json").write_text(json.dumps(data, indent=1) + "\n")

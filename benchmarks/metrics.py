@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from harness import alternate, machine, milliseconds, table, write
+from harness import alternate, machine, milliseconds, report, table
 
 from surefoot import Predictions, metrics
 from surefoot.metrics.kce import laplacian_sum
@@ -250,10 +250,7 @@ def main() -> None:
         "growth": growth(sizes),
         "start-up": start_up(9),
     }
-    text = tables(found)
-    print(text)
-    if options.out:
-        write(options.out, "metrics", text, found)
+    report(options.out, "metrics", tables(found), found)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from harness import alternate, machine, table, write
+from harness import alternate, machine, report, table
 from torch.nn.functional import cross_entropy
 
 from surefoot import Predictions, metrics
@@ -183,10 +183,7 @@ def main() -> None:
     found["large"] = large(quick)
     if options.data:
         found["reference"] = reference(options.data)
-    text = tables(found)
-    print(text)
-    if options.out:
-        write(options.out, "posthoc", text, found)
+    report(options.out, "posthoc", tables(found), found)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from surefoot.columns import empty_columns, from_logits, from_probs
 from surefoot.door import as_labels, as_path, as_scores, explain_bad_logits, precision, rounding_of_sums
 from surefoot.errors import BadInput
 from surefoot.files import read_table, write_table
@@ -240,7 +241,7 @@ class Predictions:
         derived yet are derived on the way: a metric over all classes costs no second pass.
         """
         fill = not self._cache and self._source is None
-        columns = _empty_columns(len(self)) if fill else {}
+        columns = empty_columns(len(self)) if fill else {}
 
         def run(part: list[slice]) -> Part:
             accumulator = start()
@@ -289,7 +290,7 @@ class Predictions:
         return found
 
     @property
-    def half_exact(self) -> bool:
+    def low_precision(self) -> bool:
         """Whether the scores were given in less than double precision."""
         return self._scores.dtype.itemsize < 8 and self._scores.dtype.kind == "f" and self._kind == "logits"
 
@@ -330,7 +331,7 @@ class Predictions:
 
     def _derive(self, rows: slice, wanted: str | None) -> tuple[dict[str, NDArray[Any]], Floats]:
         """Columns of a block of rows, and its probabilities or their logarithms if ``wanted``."""
-        derive = _from_logits if self._kind == "logits" else _from_probs
+        derive = from_logits if self._kind == "logits" else from_probs
         # A copy of the block in float64: the derivation works in place.
         with np.errstate(over="ignore", divide="ignore", under="ignore"):
             return derive(np.array(self._block(rows), dtype=np.float64), self.labels[rows], wanted)
@@ -356,90 +357,6 @@ class Predictions:
             inside = ((block > 0) & (block < 1)).any(axis=1) & (block.max(axis=1) > block.min(axis=1))
             telling = telling or bool(inside.any())
         return telling
-
-
-def _empty_columns(n: int) -> dict[str, NDArray[Any]]:
-    floats = ["confidence", "log_confidence", "doubt", "log_true", "true_margin", "predicted_margin", "squared_error"]
-    columns: dict[str, NDArray[Any]] = {name: np.empty(n) for name in floats}
-    columns["predicted"], columns["correct"] = np.empty(n, np.int64), np.empty(n, np.bool_)
-    return columns
-
-
-def _from_logits(z: Floats, labels: NDArray[np.int64], wanted: str | None) -> tuple[dict[str, NDArray[Any]], Floats]:
-    """Columns, and probabilities or their logarithms, of a block of logits (b, k), which is overwritten."""
-    rows = np.arange(len(z))
-    predicted = z.argmax(axis=1)
-    top, true = z[rows, predicted], z[rows, labels]
-    correct = predicted == labels
-    z -= top[:, None]
-    below = true - top  # of the label under the top: 0 if it is the top
-    shifted = z.copy() if wanted == "log_probs" else z
-    shifted[rows, predicted] = -np.inf
-    rival = shifted.max(axis=1)
-    e = np.exp(shifted, out=shifted)
-    # Leaving the top out of the sum keeps what is left of it when the confidence rounds to 1.
-    rest = e.sum(axis=1)
-    squares = np.vecdot(e, e)
-    total = 1.0 + rest
-    log_total = np.log1p(rest)
-    columns = {
-        "predicted": predicted,
-        "correct": correct,
-        "confidence": 1.0 / total,
-        "log_confidence": -log_total,
-        "doubt": rest / total,
-        "log_true": below - log_total,
-        "true_margin": np.where(correct, -rival, below),
-        "predicted_margin": -rival,
-    }
-    columns["squared_error"] = _squared_error(columns, squares / total**2)
-    if wanted == "log_probs":
-        z -= log_total[:, None]
-    if wanted == "probs":
-        e *= columns["confidence"][:, None]
-        e[rows, predicted] = columns["confidence"]
-    return columns, z
-
-
-def _from_probs(p: Floats, labels: NDArray[np.int64], wanted: str | None) -> tuple[dict[str, NDArray[Any]], Floats]:
-    """Columns, and probabilities or their logarithms, of a block of probabilities (b, k), which is overwritten."""
-    rows = np.arange(len(p))
-    sums = p.sum(axis=1)
-    # Rounding of float64 alone is not "corrected": a confidence given as 0.2 stays on its bin's edge.
-    inexact = np.abs(sums - 1.0) > p.shape[1] * np.finfo(np.float64).eps
-    p[inexact] /= sums[inexact, None]
-    np.minimum(p, 1.0, out=p)  # a sum may exceed 1 by rounding, a probability may not
-    predicted = p.argmax(axis=1)
-    confidence, log_true = p[rows, predicted], np.log(p[rows, labels])
-    correct = predicted == labels
-    p[rows, predicted] = 0.0
-    rest, second = p.sum(axis=1), p.max(axis=1)
-    squares = np.vecdot(p, p)
-    p[rows, predicted] = confidence
-    log_confidence = np.log(confidence)
-    margin = log_confidence - np.log(second)
-    columns = {
-        "predicted": predicted,
-        "correct": correct,
-        "confidence": confidence,
-        "log_confidence": log_confidence,
-        # Equal confidences stay equal; only where they saturate do the other entries decide.
-        "doubt": np.where(confidence < 1.0, 1.0 - confidence, rest),
-        "log_true": log_true,
-        "true_margin": np.where(correct, margin, log_true - log_confidence),
-        "predicted_margin": margin,
-    }
-    columns["squared_error"] = _squared_error(columns, squares)
-    return columns, np.log(p, out=p) if wanted == "log_probs" else p
-
-
-def _squared_error(columns: dict[str, NDArray[Any]], others: Floats) -> Floats:
-    """Σ_k (p_k − 1{k = label})² from ``others`` = Σ p_k² over the classes that were not predicted."""
-    true = np.exp(columns["log_true"])
-    right = others + columns["doubt"] ** 2
-    wrong = np.maximum(others - true**2, 0.0) + columns["confidence"] ** 2 + (1.0 - true) ** 2
-    error: Floats = np.where(columns["correct"], right, wrong)
-    return error
 
 
 def check_predictions(name: str, value: Any) -> Predictions:

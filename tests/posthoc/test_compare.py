@@ -25,6 +25,11 @@ def test_a_repair_is_better_and_its_undoing_worse():
         assert there[metric].low <= there[metric].change <= there[metric].high
         assert there[metric].change == pytest.approx(there[metric].after - there[metric].before)
     assert there["accuracy"].verdict == "noise"
+    # Higher is better here: confidence that ranks nothing, made to rank.
+    flat = Predictions(
+        np.sign(np.asarray(before.logits) - np.asarray(before.logits).max(1, keepdims=True)), before.labels
+    )
+    assert compare(flat, before, metrics=["auroc_misclassification"], resamples=50).changes[0].verdict == "better"
     with pytest.raises(BadInput, match="metric must be one of"):
         there["error"]
 

@@ -1,5 +1,7 @@
 """Temperature scaling against closed forms, brute force and hard inputs."""
 
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -33,6 +35,7 @@ def test_against_brute_force(scale, k):
         p = Predictions(scale * np.asarray(p.logits), p.labels)
         found = Temperature().fit(p)
         assert found.outcome_ == "optimum"
+        assert found.passes_ <= 12
         assert found.temperature_ == pytest.approx(brute(p), rel=2e-5)
         low, high = found.bracket_
         assert low <= found.temperature_ <= high
@@ -70,6 +73,24 @@ def test_low_precision_gives_the_float64_answer(dtype):
     given_ = np.asarray(p.logits).astype(dtype)
     exact = Temperature().fit(Predictions(given_.astype(np.float64), p.labels)).temperature_
     assert Temperature().fit(Predictions(given_, p.labels)).temperature_ == exact
+
+
+def test_a_rough_first_pass_changes_no_answer(monkeypatch):
+    p = random_predictions(400, 6, 1, sharp=2.0)
+    z = np.asarray(p.logits).astype(np.float32)
+    exact = Temperature().fit(Predictions(z, p.labels)).temperature_
+    monkeypatch.setattr(sys.modules["surefoot.posthoc.temperature"], "_ROUGH", 0)
+    seen = []
+    slope = sys.modules["surefoot.posthoc.temperature"]._slope
+    monkeypatch.setattr(
+        sys.modules["surefoot.posthoc.temperature"], "_slope", lambda *a: seen.append(a[2]) or slope(*a)
+    )
+    assert Temperature().fit(Predictions(z, p.labels)).temperature_ == pytest.approx(exact, rel=2e-6)
+    assert seen[0] is np.float32
+    assert set(seen[1:]) == {np.float64}
+    huge = np.where(np.arange(6) == 5, -np.inf, z).astype(np.float32)
+    found = Temperature().fit(Predictions(huge, p.labels % 5))
+    assert found.outcome_ == "optimum"
 
 
 def test_underconfident_logits_never_give_a_temperature_of_zero_or_less():

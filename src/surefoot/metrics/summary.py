@@ -16,12 +16,14 @@ from surefoot.metrics.smooth import smooth_ece
 from surefoot.metrics.value import Value
 from surefoot.predictions import Predictions, takes_predictions
 
-__all__ = ["COSTLY", "Metric", "metrics_table", "summary"]
+__all__ = ["COSTLY", "HIGHER_IS_BETTER", "Metric", "metrics_table", "summary"]
 
 Metric = Callable[[Predictions], Value]
 
 # Sorted columns of every class, or every pair of rows: not part of a summary.
 COSTLY = ("auroc_ovr", "skce")
+# Of every other metric, lower is.
+HIGHER_IS_BETTER = frozenset({"accuracy", "auroc_misclassification", "auroc_ovr"})
 
 
 def metrics_table(bins: int = 15) -> dict[str, Metric]:

@@ -11,16 +11,13 @@ from sklearn.base import clone
 
 from surefoot.checks import whole
 from surefoot.errors import BadInput
-from surefoot.metrics.summary import metrics_table
+from surefoot.metrics.summary import HIGHER_IS_BETTER, metrics_table
 from surefoot.posthoc.calibrator import Calibrator, Floats
 from surefoot.posthoc.identity import Identity
 from surefoot.posthoc.methods import METHODS, calibrator_named
 from surefoot.predictions import Predictions
 
 __all__ = ["Auto", "Candidate", "default_candidates"]
-
-# Higher is better; of every other metric, lower.
-_HIGHER = {"accuracy", "auroc_misclassification", "auroc_ovr"}
 
 
 @dataclass(frozen=True)
@@ -124,7 +121,7 @@ def _measure(metric: str) -> Callable[[Predictions], float]:
     table = metrics_table()
     if metric not in table:
         raise BadInput(f"metric must be one of {', '.join(table)}; got {metric!r}")
-    sign = -1.0 if metric in _HIGHER else 1.0
+    sign = -1.0 if metric in HIGHER_IS_BETTER else 1.0
     return lambda p: sign * float(table[metric](p))
 
 

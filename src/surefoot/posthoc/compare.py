@@ -11,13 +11,12 @@ from scipy.stats import chi2_contingency
 from surefoot.checks import fraction, whole
 from surefoot.errors import BadInput
 from surefoot.metrics.interval import Interval, intervals
-from surefoot.metrics.summary import metrics_table
+from surefoot.metrics.summary import HIGHER_IS_BETTER, metrics_table
 from surefoot.predictions import Predictions, check_predictions
 
 __all__ = ["Change", "Comparison", "compare", "doubts"]
 
 SHOWN = ("accuracy", "nll", "brier", "ece", "adaptive_ece", "kce")
-_HIGHER = {"accuracy"}
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,7 @@ class Change:
         """``"better"``, ``"worse"`` or ``"noise"`` (the interval of the change holds 0)."""
         if self.low <= 0 <= self.high:
             return "noise"
-        return "better" if (self.change < 0) != (self.metric in _HIGHER) else "worse"
+        return "better" if (self.change < 0) != (self.metric in HIGHER_IS_BETTER) else "worse"
 
 
 @dataclass(frozen=True)

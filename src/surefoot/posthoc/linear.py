@@ -14,20 +14,19 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.optimize import minimize
-from scipy.special import logsumexp
+from scipy.special import logsumexp, softmax
 
 from surefoot.checks import positive, whole
 from surefoot.errors import BadInput
 from surefoot.posthoc.calibrator import Calibrator, Floats
-from surefoot.posthoc.ovr import check_every_class
+from surefoot.posthoc.ovr import CLIP, check_every_class
 from surefoot.predictions import Predictions
 
 __all__ = ["Dirichlet", "Matrix", "Vector"]
 
 Objective = Callable[[Floats], tuple[float, Floats]]
 
-_LOWEST = -80.0  # of a logit below its row's largest: −inf has no linear image. exp(−80) is 1.8e-35
-_CLIP = 1e-12  # of a probability, before its logarithm (the authors' clip)
+LOWEST = -80.0  # of a logit below its row's largest: −inf has no linear image. exp(−80) is 1.8e-35
 _NEWTON_CLASSES = 12  # above, the k² + k second derivatives cost more than they save
 _ROWS_SCALED_ALONE = 256  # k³ numbers
 _GRID = (1e4, 1e3, 1e2, 1e1, 1e0, 1e-1, 1e-2)
@@ -42,7 +41,7 @@ class _Linear(Calibrator):
         """(n, k) x."""
         logits = np.array(p.logits, dtype=np.float64)
         top = logits.max(axis=1, keepdims=True)
-        found: Floats = np.maximum(logits, top + _LOWEST)
+        found: Floats = np.maximum(logits, top + LOWEST)
         return found
 
     def _map(self, p: Predictions) -> tuple[Floats, str]:
@@ -135,7 +134,7 @@ class Dirichlet(_Full):
     method = "dirichlet"
 
     def _features(self, p: Predictions) -> Floats:
-        return np.maximum(p.log_probs, np.log(_CLIP))
+        return np.maximum(p.log_probs, np.log(CLIP))
 
 
 def _nll(z: Floats, labels: NDArray[np.int64]) -> tuple[float, Floats]:
@@ -199,9 +198,7 @@ def _row_scales(wide: Floats, penalty: Floats) -> Floats:
 
     Beyond some classes, one factor of the mean serves all rows.
     """
-    _, residual = _nll(wide[:, :-1], np.zeros(len(wide), np.int64))
-    p = residual * len(wide)
-    p[:, 0] += 1.0
+    p = softmax(wide[:, :-1], axis=1)
     weight = np.maximum((p * (1 - p)).mean(axis=0), 1e-6)
     if len(weight) > _ROWS_SCALED_ALONE:
         weight, penalty = weight.mean(keepdims=True), penalty.mean(axis=0, keepdims=True)
@@ -216,9 +213,7 @@ def _row_scales(wide: Floats, penalty: Floats) -> Floats:
 def _curvature(x: Floats, theta: Floats, penalty: Floats) -> Floats:
     """(k² + k, k² + k) second derivative: mean over rows of (diag(p) − p pᵀ) ⊗ x̃ x̃ᵀ, x̃ = (x, 1), and the penalty."""
     n, k = x.shape
-    _, residual = _nll(x @ theta[: k * k].reshape(k, k).T + theta[k * k :], np.zeros(n, np.int64))
-    p = residual * n
-    p[:, 0] += 1.0
+    p = softmax(x @ theta[: k * k].reshape(k, k).T + theta[k * k :], axis=1)
     wide = np.concatenate([x, np.ones((n, 1))], axis=1)
     blocks = np.empty((k, k + 1, k, k + 1))
     for i in range(k):

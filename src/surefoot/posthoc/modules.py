@@ -13,8 +13,8 @@ from surefoot.errors import BadInput
 from surefoot.posthoc.calibrator import Calibrator
 from surefoot.posthoc.ensemble import EnsembleTemperature
 from surefoot.posthoc.identity import Identity
-from surefoot.posthoc.linear import _CLIP, _LOWEST, Dirichlet, Matrix, Vector
-from surefoot.posthoc.ovr import Beta, Platt
+from surefoot.posthoc.linear import LOWEST, Dirichlet, Matrix, Vector
+from surefoot.posthoc.ovr import CLIP, Beta, Platt
 from surefoot.posthoc.tables import Isotonic, Tables
 from surefoot.posthoc.temperature import Temperature
 
@@ -32,9 +32,9 @@ def module_of(calibrator: Calibrator) -> nn.Module:
     if isinstance(calibrator, Vector | Matrix | Dirichlet):
         return _Affine(calibrator)
     if isinstance(calibrator, Platt | Beta):
-        return _Logistic(calibrator)
+        return _OneVsRest(_Logistic(calibrator))
     if isinstance(calibrator, Tables):
-        return _Lookup(calibrator)
+        return _OneVsRest(_Lookup(calibrator))
     raise BadInput(f"{type(calibrator).__name__} has no module")
 
 
@@ -86,30 +86,31 @@ class _Affine(nn.Module):
     def forward(self, logits: Tensor) -> Tensor:
         z = logits.double()
         if self.of_log_probs:
-            x = torch.clamp(torch.log_softmax(z, 1), min=float(np.log(_CLIP)))
+            x = torch.clamp(torch.log_softmax(z, 1), min=float(np.log(CLIP)))
         else:
-            x = torch.maximum(z, z.amax(1, keepdim=True) + _LOWEST)
+            x = torch.maximum(z, z.amax(1, keepdim=True) + LOWEST)
         return torch.log_softmax(x @ self.weight.T + self.bias, 1).to(logits.dtype)
 
 
 class _OneVsRest(nn.Module):
     """Probabilities mapped one by one, then divided by their sum."""
 
-    def map_classes(self, probs: Tensor) -> Tensor:
-        raise NotImplementedError
+    def __init__(self, curves: nn.Module) -> None:
+        super().__init__()
+        self.curves = curves
 
     def forward(self, logits: Tensor) -> Tensor:
         probs = torch.softmax(logits.double(), 1)
         if probs.shape[1] == 2:
-            one = self.map_classes(probs[:, 1:])
+            one = self.curves(probs[:, 1:])
             return torch.log(torch.cat([1 - one, one], 1)).to(logits.dtype)
-        mapped = self.map_classes(probs)
+        mapped = self.curves(probs)
         total = mapped.sum(1, keepdim=True)
         found = torch.where(total > 0, mapped / torch.where(total > 0, total, torch.ones_like(total)), probs)
         return torch.log(found).to(logits.dtype)
 
 
-class _Logistic(_OneVsRest):
+class _Logistic(nn.Module):
     coefficients: Tensor
 
     def __init__(self, calibrator: Platt | Beta) -> None:
@@ -119,13 +120,13 @@ class _Logistic(_OneVsRest):
             coefficients = coefficients[:, [0, 0, 1]]
         self.register_buffer("coefficients", _buffer(coefficients))
 
-    def map_classes(self, probs: Tensor) -> Tensor:
-        clipped = torch.clamp(probs, _CLIP, 1 - _CLIP)
+    def forward(self, probs: Tensor) -> Tensor:
+        clipped = torch.clamp(probs, CLIP, 1 - CLIP)
         c = self.coefficients
         return torch.sigmoid(torch.log(clipped) * c[:, 0] - torch.log1p(-clipped) * c[:, 1] + c[:, 2])
 
 
-class _Lookup(_OneVsRest):
+class _Lookup(nn.Module):
     knots: Tensor
     values: Tensor
     last: Tensor
@@ -148,7 +149,7 @@ class _Lookup(_OneVsRest):
         self.register_buffer("values", _buffer(values))
         self.register_buffer("last", torch.tensor([len(x) - 1 for x, _ in tables]))
 
-    def map_classes(self, probs: Tensor) -> Tensor:
+    def forward(self, probs: Tensor) -> Tensor:
         p = probs.T.contiguous()
         at = torch.searchsorted(self.knots, p)
         if self.steps:

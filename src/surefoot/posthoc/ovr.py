@@ -9,15 +9,16 @@ from abc import abstractmethod
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
 from surefoot.errors import BadInput
 from surefoot.posthoc.calibrator import Calibrator, Floats
 from surefoot.predictions import Predictions
 
-__all__ = ["Beta", "OneVsRest", "Platt", "check_every_class"]
+__all__ = ["CLIP", "Beta", "OneVsRest", "Platt", "check_every_class"]
 
-_CLIP = 1e-12  # of a probability, before its logarithm (the authors' clip)
+CLIP = 1e-12  # of a probability, before its logarithm (the authors' clip)
 
 
 class OneVsRest(Calibrator):
@@ -122,19 +123,17 @@ class Beta(OneVsRest):
 
 
 def _log_odds(probs: Floats) -> Floats:
-    clipped = np.clip(probs, _CLIP, 1 - _CLIP)
+    clipped = np.clip(probs, CLIP, 1 - CLIP)
     odds: Floats = np.log(clipped) - np.log1p(-clipped)
     return odds
 
 
 def _beta_features(probs: Floats) -> Floats:
-    clipped = np.clip(probs, _CLIP, 1 - _CLIP)
+    clipped = np.clip(probs, CLIP, 1 - CLIP)
     return np.stack([np.log(clipped), -np.log1p(-clipped)], axis=-1)
 
 
 def _sigmoid(x: Floats) -> Floats:
-    from scipy.special import expit
-
     value: Floats = expit(x)
     return value
 
@@ -143,7 +142,7 @@ def _logistic(features: Floats, goal: Floats) -> Floats:
     """Coefficients (m + 1,) of the logistic regression on targets in [0, 1], the intercept last."""
     n, m = features.shape
     if m == 0:
-        share = float(np.clip(goal.mean(), _CLIP, 1 - _CLIP))
+        share = float(np.clip(goal.mean(), CLIP, 1 - CLIP))
         return np.array([np.log(share / (1 - share))])
     # A target between 0 and 1 is a row of each kind, weighted.
     weights = np.concatenate([goal, 1 - goal])

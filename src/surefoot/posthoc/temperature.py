@@ -37,9 +37,10 @@ class Temperature(Calibrator):
     Learned:
         temperature_: T.
         bracket_: (low, high) around T, at which the derivative of the NLL has opposite signs; the optimum lies between.
-        outcome_: ``"optimum"``; ``"separable"`` where every row is right, so that the NLL falls for ever: T is then
-            such that the mean confidence is (n + 1)/(n + 2), the rule of succession; or ``"uninformative"`` where the
-            logits rank the classes no better than chance: T is then so large that all margins are at most 0.001.
+        outcome_: ``"optimum"``; ``"uncertified"`` where rounding hid the sign of the derivative; ``"separable"`` where
+            every row is right, so that the NLL falls for ever: T is then such that the mean confidence is
+            (n + 1)/(n + 2), the rule of succession; or ``"uninformative"`` where the logits rank the classes no better
+            than chance: T is then so large that all margins are at most 0.001.
         passes_: how often all rows were read.
         impossible_: rows whose label has a logit of −inf; no temperature helps them, so they are left out.
 
@@ -60,7 +61,7 @@ class Temperature(Calibrator):
         kept = p if self.impossible_ == 0 else p.take(np.flatnonzero(possible))
         beta, low, high, self.outcome_, self.passes_ = fit_beta(kept)
         self.temperature_ = 1.0 / beta
-        self.bracket_ = (1.0 / high, 1.0 / low)
+        self.bracket_ = (1.0 / high, 1.0 / low if low > 0 else math.inf)
 
     def _map(self, p: Predictions) -> tuple[Floats, str]:
         return scaled_logits(p, 1.0 / self.temperature_), "logits"
@@ -101,7 +102,7 @@ def fit_beta(p: Predictions) -> tuple[float, float, float, str, float]:
         beta = _FLAT / widest if widest > 0 else 1.0
         return beta, beta, beta, found, passes
     beta, low, high, used = found
-    return beta, low, high, "optimum", passes + used
+    return beta, low, high, "optimum" if used < _MOST else "uncertified", passes + used
 
 
 def _newton(p: Predictions, start: float) -> tuple[float, float, float, int] | str:
@@ -112,7 +113,7 @@ def _newton(p: Predictions, start: float) -> tuple[float, float, float, int] | s
     """
     low, high, beta = 0.0, math.inf, start
     used, certifying, falls_at_zero, rises = 0, False, False, False
-    rough = p.half_exact and len(p) * p.classes >= _ROUGH
+    rough = p.low_precision and len(p) * p.classes >= _ROUGH
     while used < _MOST:
         slope, curvature = _slope(p, beta, np.float32 if rough else np.float64)
         used += 1
@@ -129,9 +130,10 @@ def _newton(p: Predictions, start: float) -> tuple[float, float, float, int] | s
         if high - low <= 2.5 * _WIDTH * low:
             return (low + high) / 2, low, high, used
         if low < root < high and math.isfinite(root):
-            # Close enough that this step is all but exact: look at both sides of where it leads.
+            # Close enough that this step is all but exact: look at both sides of where it leads, first below; a point
+            # already known to be just below will do, if the bracket it makes is narrow enough to end.
             certifying = certifying or abs(root - beta) <= 1e-3 * beta
-            beta = root * (1 + _WIDTH if low >= root * (1 - 2 * _WIDTH) else 1 - _WIDTH) if certifying else root
+            beta = root * (1 + _WIDTH if low >= root * (1 - 1.4 * _WIDTH) else 1 - _WIDTH) if certifying else root
             if certifying or used < _PATIENCE or math.isfinite(high):
                 continue
         certifying = False
