@@ -244,7 +244,7 @@ def leading(x: Tensor, y: Tensor, steps: int, warm_up: int, seed: int, k: int = 
         if step < warm_up - 1:
             continue
         begin = time.perf_counter()
-        found = reader.top(k, tol=5e-2, products=20 if step < warm_up else 10)
+        found = reader.top(k, tol=5e-2, max_matvecs=20 if step < warm_up else 10)
         took = time.perf_counter() - begin
         begin = time.perf_counter()
         gradient_step(model, x, y, 0.0)

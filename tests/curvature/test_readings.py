@@ -230,7 +230,7 @@ class TestSharpness:
         reader = Sharpness(model, inputs)
         exact, vectors = torch.linalg.eigh(dense_gauss_newton(model, inputs, labels, "ce"))
         for _ in range(2):  # the second time warm
-            found = reader.top(3, tol=1e-6, products=60)
+            found = reader.top(3, tol=1e-6, max_matvecs=60)
             np.testing.assert_allclose(found.values, exact.flip(0)[:3], rtol=1e-6)
             np.testing.assert_allclose((vectors.flip(1)[:, :3] * found.vectors).sum(0).abs(), 1, rtol=1e-4)
         assert reader.read().value == pytest.approx(float(exact[-1]), rel=1e-4)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from surefoot.curvature.linearised import Linearised, Retained
+from surefoot.curvature.linearised import Forward, Linearised, Retained
 from surefoot.curvature.operator import Operator
 from surefoot.curvature.parameters import add_into, split
 from surefoot.curvature.problem import Loss, Problem
@@ -53,6 +53,11 @@ class GaussNewton(Operator):
         row = self._problem.row_bytes(lambda forward, _: Linearised(forward, self._problem.tensors, self._twice))
         self._retained: Retained[Linearised] = Retained(memory, row * self._problem.data.rows)
 
+    @property
+    def parameters(self) -> dict[str, nn.Parameter]:
+        """What its vectors run over, by name."""
+        return self._problem.parameters
+
     def refresh(self) -> None:
         """Take the model as it is now: what was kept of its activations is let go."""
         self._problem.refresh()
@@ -66,7 +71,14 @@ class GaussNewton(Operator):
         total = torch.zeros(self.dim, dtype=self.dtype, device=self.device)
         with problem.frozen():
             for index, forward, labels in problem.chunks():
-                linear = self._retained.get(index, partial(Linearised, forward, problem.tensors, self._twice))
-                s = problem.loss.hessian_product(linear.logits.detach(), labels, linear.jvp(parts))
-                add_into(total, linear.vjp(problem.weight * s), problem.tensors)
+                self._add_chunk(total, parts, index, forward, labels)
         return total
+
+    def _add_chunk(
+        self, total: Tensor, parts: Sequence[Tensor], index: int, forward: Forward, labels: Tensor | None
+    ) -> None:
+        """Add one chunk's product; in a function of its own, so that its graph is gone before the next is built."""
+        problem = self._problem
+        linear = self._retained.get(index, partial(Linearised, forward, problem.tensors, self._twice))
+        s = problem.loss.hessian_product(linear.logits.detach(), labels, linear.jvp(parts))
+        add_into(total, linear.vjp(problem.weight * s), problem.tensors)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -47,6 +47,11 @@ class Hessian(Operator):
         row = self._problem.row_bytes(self._build)
         self._retained: Retained[Gradient] = Retained(memory, row * self._problem.data.rows)
 
+    @property
+    def parameters(self) -> dict[str, nn.Parameter]:
+        """What its vectors run over, by name."""
+        return self._problem.parameters
+
     def refresh(self) -> None:
         """Take the model as it is now: what was kept of its activations is let go."""
         self._problem.refresh()
@@ -65,13 +70,13 @@ class Hessian(Operator):
         self._problem.check_still()
         total = torch.zeros(self.dim, dtype=self.dtype, device=self.device)
         with self._problem.frozen():
-            for gradient in self._gradients():
-                add_into(total, term(gradient), self._problem.tensors)
+            for index, forward, labels in self._problem.chunks():
+                # Nothing of a chunk is named here, so that its graph is gone before the next is built.
+                add_into(total, term(self._gradient(index, forward, labels)), self._problem.tensors)
         return total
 
-    def _gradients(self) -> Iterator[Gradient]:
-        for index, forward, labels in self._problem.chunks():
-            yield self._retained.get(index, partial(self._build, forward, labels))
+    def _gradient(self, index: int, forward: Forward, labels: Tensor | None) -> Gradient:
+        return self._retained.get(index, partial(self._build, forward, labels))
 
     def _build(self, forward: Forward, labels: Tensor | None) -> Gradient:
         return Gradient(partial(self._chunk_loss, forward, labels), self._problem.tensors)

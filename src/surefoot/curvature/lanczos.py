@@ -8,6 +8,7 @@ the residual costs no product. It bounds the error: some eigenvalue lies within 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from surefoot.errors import BadInput
 
-__all__ = ["Eigenpairs", "extreme_pairs"]
+__all__ = ["Eigenpairs", "check_start", "extreme_pairs"]
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,7 @@ def extreme_pairs(
     """The k largest or smallest eigenvalues of the matrix behind ``matmat`` (d, m) → (d, m).
 
     Args:
+        matmat: its results are overwritten, so they must be its caller's to keep.
         tol: converged when each residual ≤ tol · (largest |θ| seen).
         start: vectors (d, m) to start from; filled up with random ones to k.
         max_matvecs: budget of products; by default max(60, 20 k).
@@ -72,15 +74,20 @@ def extreme_pairs(
         raise BadInput(f"max_matvecs must be at least k = {k}; got {max_matvecs}")
     most = min(dim, max(24, 4 * k) if max_basis is None else max(max_basis, 2 * k))
     block = _start_block(start, dim, k, dtype, device, seed)
-    rounding = 8 * torch.finfo(dtype).eps
+    width = len(block)
+    # Room for the whole basis at once: growing it by copies would hold it twice.
+    room = torch.empty(max(min(budget, most), width), dim, dtype=dtype, device=device)
+    room[:width] = block
+    del block
     used, scale = 0, 0.0
     while True:
-        run, scale = _run(matmat, block, k, tol, largest, min(budget - used, most), scale, rounding)
+        run, scale = _run(matmat, room, width, k, tol, largest, min(budget - used, most), scale)
         used += run.matvecs
         # Where fewer products than vectors are left, no further block fits.
-        if run.outcome != "budget" or budget - used < max(len(block), run.vectors.shape[1]):
+        if run.outcome != "budget" or budget - used < max(width, run.vectors.shape[1]):
             return Eigenpairs(run.values, run.vectors, run.residuals, used, run.outcome)
-        block = run.vectors.T.contiguous()
+        width = run.vectors.shape[1]
+        room[:width] = run.vectors.T
 
 
 def _start_block(
@@ -91,44 +98,50 @@ def _start_block(
     rows = torch.empty(0, dim, dtype=dtype, device=device)
     if given is not None:
         given = given.reshape(dim, -1) if given.ndim == 1 and given.numel() == dim else given
-        if given.ndim != 2 or given.shape[0] != dim:
-            raise BadInput(f"start must have shape ({dim}, m); got {tuple(given.shape)}")
-        if not bool(torch.isfinite(given).all()):
-            raise BadInput("start must be finite; leave it out to start from random vectors")
+        check_start(given, dim)
         rows = given.T.to(device, dtype)
     generator = torch.Generator().manual_seed(seed)
     fresh = torch.randn(max(0, k - len(rows)), dim, generator=generator, dtype=dtype).to(device)
-    block, _ = _orthonormal(torch.cat([rows, fresh]), rows[:0])
+    block, _ = _orthonormalise(torch.cat([rows, fresh]), rows[:0])
     while len(block) < k:  # the given vectors were dependent
         extra = torch.randn(k - len(block), dim, generator=generator, dtype=dtype).to(device)
-        more, _ = _orthonormal(extra, block)
+        more, _ = _orthonormalise(extra, block)
         block = torch.cat([block, more])
     return block
 
 
+def check_start(start: Tensor, dim: int) -> None:
+    """A clear error if ``start`` is not finite of shape (d, m)."""
+    if start.ndim != 2 or start.shape[0] != dim:
+        raise BadInput(f"start must have shape ({dim}, m); got {tuple(start.shape)}")
+    if not bool(torch.isfinite(start).all()):
+        raise BadInput("start must be finite; leave it out to start from random vectors")
+
+
 def _run(
     matmat: Callable[[Tensor], Tensor],
-    block: Tensor,
+    room: Tensor,
+    width: int,
     k: int,
     tol: float,
     largest: bool,
     budget: int,
     scale: float,
-    rounding: float,
 ) -> tuple[Eigenpairs, float]:
-    """One Krylov space from ``block`` (p, d), grown until converged or out of budget; and the |θ| seen."""
-    # Room for the whole basis at once: growing it by copies would hold it twice.
-    room = torch.empty(max(budget, len(block)), block.shape[1], dtype=block.dtype, device=block.device)
-    room[: len(block)] = block
-    basis = room[: len(block)]
+    """One Krylov space, grown until converged or out of budget; and the |θ| seen.
+
+    The first ``width`` rows of ``room`` (m, d) hold the block it grows from, the others make room for it.
+    """
+    rounding = 8 * torch.finfo(room.dtype).eps
+    basis = room[:width]
     small = torch.zeros(0, 0, dtype=torch.float64)
     used = 0
     newest = basis
     while True:
         image = matmat(newest.T).T  # (p, d)
         used += len(newest)
-        if not bool(torch.isfinite(image).all()):
-            return _non_finite(k, block, used), scale
+        if not math.isfinite(float(torch.linalg.vector_norm(image, dtype=torch.float64))):
+            return _non_finite(k, room, used), scale
         known = len(basis) - len(newest)
         # Projection on the whole basis, not only its neighbours: in low precision the others are not zero.
         columns = (basis @ image.T).double().cpu()
@@ -137,8 +150,8 @@ def _run(
         grown[:, known:] = columns
         grown[known:, :known] = columns[:known].T
         small = (grown + grown.T) / 2
-        rest = image - columns.to(image).T @ basis
-        following, coefficients = _orthonormal(rest, basis)
+        image.addmm_(columns.to(image).T, basis, alpha=-1)
+        following, coefficients = _orthonormalise(image, basis)
         values, weights = torch.linalg.eigh(small)
         scale = max(scale, float(values.abs().max()))
         order = values.argsort(descending=largest)[: min(k, len(values))]
@@ -149,39 +162,40 @@ def _run(
         exhausted = len(following) == 0
         if done or exhausted or used + len(following) > budget:
             vectors = (weights.T.to(basis) @ basis).T
+            vectors /= vectors.norm(dim=0)
             outcome = "converged" if done or (exhausted and enough) else "budget"
-            return Eigenpairs(values, vectors / vectors.norm(dim=0), residuals, used, outcome), scale
+            return Eigenpairs(values, vectors, residuals, used, outcome), scale
         newest = room[len(basis) : len(basis) + len(following)]
         newest.copy_(following)
         basis = room[: len(basis) + len(following)]
 
 
-def _orthonormal(rows: Tensor, basis: Tensor) -> tuple[Tensor, Tensor]:
+def _orthonormalise(rows: Tensor, basis: Tensor) -> tuple[Tensor, Tensor]:
     """Orthonormal rows Q₊ spanning ``rows`` outside ``basis``, and coefficients B with rows ≈ Bᵀ Q₊ (float64).
 
-    Twice is enough (Kahan); directions smaller than rounding are dropped, so Q₊ may have fewer rows.
+    Q₊ takes the place of ``rows``. Twice is enough (Kahan); directions smaller than rounding are dropped, so Q₊ may
+    have fewer rows.
     """
     sizes = rows.norm(dim=1)
-    found: list[Tensor] = []
     coefficients = torch.zeros(len(rows), len(rows), dtype=torch.float64)
     tiny = 50 * torch.finfo(rows.dtype).eps
-    for index, row in enumerate(rows):
-        vector = row
+    kept = 0
+    for index, vector in enumerate(rows):
         for _ in range(2):
             if len(basis):
-                vector = vector - (basis @ vector) @ basis
-            for place, other in enumerate(found):
+                vector.addmv_(basis.T, basis @ vector, alpha=-1)
+            for place, other in enumerate(rows[:kept]):
                 overlap = other @ vector
                 coefficients[place, index] += float(overlap)
-                vector = vector - overlap * other
+                vector.sub_(overlap * other)
         norm = float(vector.norm())
         if norm > tiny * max(float(sizes[index]), 1e-30) and norm > 0:
-            coefficients[len(found), index] = norm
-            found.append(vector / vector.norm())
-    kept = len(found)
-    return torch.stack(found) if found else rows[:0], coefficients[:kept]
+            coefficients[kept, index] = norm
+            rows[kept] = vector / norm
+            kept += 1
+    return rows[:kept], coefficients[:kept]
 
 
-def _non_finite(k: int, block: Tensor, used: int) -> Eigenpairs:
+def _non_finite(k: int, room: Tensor, used: int) -> Eigenpairs:
     nan = torch.full((k,), float("nan"), dtype=torch.float64)
-    return Eigenpairs(nan, torch.full((block.shape[1], k), float("nan")).to(block), nan, used, "non-finite")
+    return Eigenpairs(nan, torch.full((room.shape[1], k), float("nan")).to(room), nan, used, "non-finite")

@@ -14,6 +14,7 @@ from typing import Generic, TypeVar
 import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
+from torch.autograd.graph import get_gradient_edge
 from torch.func import functional_call
 from torch.nn.modules.conv import _ConvNd
 
@@ -52,7 +53,10 @@ class Linearised:
                     self.logits, self._tensors, self._dual, create_graph=True, allow_unused=True
                 )
                 self._linked = [value is not None and value.requires_grad for value in found]
-                self._transposed = [value for value in found if value is not None and value.requires_grad]
+                # Places in the graph instead of the values of Jᵀu, which would hold a copy of the parameters.
+                self._transposed = [
+                    get_gradient_edge(value) for value in found if value is not None and value.requires_grad
+                ]
 
     def jvp(self, parts: Sequence[Tensor]) -> Tensor:
         """(b, k) J v for v given in the shapes of the tensors."""

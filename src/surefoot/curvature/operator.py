@@ -36,7 +36,10 @@ class Operator(ABC):
             raise BadInput(f"v must have shape ({self.dim}, m); got {tuple(v.shape)}")
         if v.shape[1] == 1:
             return self.matvec(v[:, 0])[:, None]  # without a copy
-        return torch.stack([self.matvec(column) for column in v.T], dim=1)
+        images = torch.empty(v.shape[1], self.dim, dtype=self.dtype, device=self.device)
+        for image, column in zip(images, v.T, strict=True):
+            image.copy_(self.matvec(column))
+        return images.T
 
     def top(self, k: int = 1, tol: float = 1e-2, start: Tensor | Eigenpairs | None = None, **limits: Any) -> Eigenpairs:
         """The k algebraically largest eigenvalues, largest first, to a relative residual of ``tol``.

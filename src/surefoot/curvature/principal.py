@@ -164,6 +164,17 @@ class PrincipalGaussNewton(Operator):
             lifted.append(torch.cat([whole[name].reshape(-1) for name in order]))
         return torch.stack(lifted, dim=1)
 
+    def compress(self, vectors: Tensor, order: Sequence[str]) -> Tensor:
+        """(r, m) vectors of the whole model (columns) without what the directions do not see; undoes `lift`."""
+        sizes = {name: self._model.get_parameter(name) for name in order}
+        found = []
+        for column in vectors.to(self.device, self.dtype).T:
+            parts = dict(zip(order, split(column, list(sizes.values())), strict=True))
+            weight = parts.pop(self._own_names[0]) @ self._directions
+            rest = [parts[name] for name in [*self._own_names[1:], *self._names]]
+            found.append(torch.cat([part.reshape(-1) for part in [weight, *rest]]))
+        return torch.stack(found, dim=1)
+
     def verify(self, pair: Eigenpairs) -> float:
         """‖G y − θ y‖ in the whole space, of the lifted top pair: an eigenvalue of G lies within it of θ.
 

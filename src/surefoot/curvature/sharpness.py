@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from surefoot.curvature.chunks import Data, frozen
 from surefoot.curvature.gauss_newton import GaussNewton
-from surefoot.curvature.lanczos import Eigenpairs
+from surefoot.curvature.lanczos import Eigenpairs, check_start
 from surefoot.curvature.linearised import check_repeatable
 from surefoot.curvature.losses import loss_named
 from surefoot.curvature.parameters import select
@@ -90,23 +90,32 @@ class Sharpness:
     def read(self, verify: bool = False, tol: float | None = None) -> SharpnessReading:
         """λ_max now, to a relative residual of ``tol`` (its own error is of the order of ``tol``²).
 
-        By default 0.01 for the compressed matrix, whose products are cheap, and 0.03 for the whole one. With
+        By default 0.01 for the compressed matrix, whose products are cheap, and 0.05 for the whole one. With
         ``verify``, one product with the whole matrix bounds the error of the value.
         """
-        pair = self._pairs(1, tol or (3e-2 if self._compressed is None else 1e-2), self._products)
+        pair = self._pairs(1, tol or (5e-2 if self._compressed is None else 1e-2), self._products)
         if self._compressed is None:
             return self._reading(pair, float(pair.residuals[0]), verified=True, full=pair.matvecs)
         if not verify or pair.outcome == "non-finite":
             return self._reading(pair, float(pair.residuals[0]), verified=False, full=0)
         return self._reading(pair, self._compressed.verify(pair), verified=True, full=1)
 
-    def top(self, k: int, tol: float = 1e-2, products: int | None = None) -> Eigenpairs:
+    @property
+    def parameters(self) -> dict[str, nn.Parameter]:
+        """What the vectors of `top` run over, by name."""
+        return self._parameters
+
+    def top(self, k: int, tol: float = 1e-2, start: Tensor | None = None, max_matvecs: int | None = None) -> Eigenpairs:
         """The k leading eigenpairs now, their vectors (d, k) in the order of the model's parameters.
 
-        From the same compressed or whole matrix as `read`, warm-started from the call before. ``products`` limits
-        the work; by default 4 k.
+        From the same compressed or whole matrix as `read`, started from ``start`` (d, m), or else from the call
+        before. ``max_matvecs`` limits the work; by default 4 k.
         """
-        pairs = self._pairs(k, tol, products or 4 * k)
+        if start is not None:
+            check_start(start, sum(p.numel() for p in self._parameters.values()))
+            names = list(self._parameters)
+            self._start = start if self._compressed is None else self._compressed.compress(start, names)
+        pairs = self._pairs(k, tol, max_matvecs or 4 * k)
         if self._compressed is None:
             return pairs
         return replace(pairs, vectors=self._compressed.lift(pairs.vectors, list(self._parameters)))
