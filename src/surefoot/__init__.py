@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["Predictions", "__version__", "curvature", "errors", "metrics", "posthoc"]
+__all__ = ["Predictions", "__version__", "curvature", "errors", "metrics", "optim", "posthoc"]
 
 # Public name -> module that defines it; a module standing for itself maps to its own name.
 _HOMES = {
@@ -17,11 +17,12 @@ _HOMES = {
     "curvature": "surefoot.curvature",
     "errors": "surefoot.errors",
     "metrics": "surefoot.metrics",
+    "optim": "surefoot.optim",
     "posthoc": "surefoot.posthoc",
 }
 
 if TYPE_CHECKING:
-    from surefoot import curvature, errors, metrics, posthoc
+    from surefoot import curvature, errors, metrics, optim, posthoc
     from surefoot.predictions import Predictions
 
 

@@ -1,0 +1,162 @@
+"""bSAM: SAM as a relaxed Bayes objective, with a variance for every weight (Möllenhoff & Khan 2023; card C5)."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from surefoot.checks import positive
+from surefoot.errors import BadInput
+from surefoot.optim.passes import Closure, Leftovers, fresh_gradients, random_state, replayed, stored
+from surefoot.optim.two_pass import check_groups, non_negative, total_norm
+
+__all__ = ["BSAM"]
+
+
+class BSAM(Optimizer):
+    """Bayesian SAM: a Gaussian N(w, 1/(N s)) over the weights, moved by gradients at noisy and at perturbed weights.
+
+    A step draws θ = w + ξ/√(N s), takes g there, then g̃ at the perturbed mean w + ρ g/s, and sets
+
+        m ← β₁ m + (1 − β₁)(g̃ + δ w),   w ← w − lr · m/s,   s ← β₂ s + (1 − β₂)(√s |g| + damping + δ),
+
+    with δ = prior_precision/N. The authors draw for each of eight parts of a batch; give ``step`` a list of closures,
+    one for each part, to do so. Random numbers of the noise come from torch's generator.
+
+    Args:
+        params: parameters, named or not, or groups of them.
+        examples: N, the number of training examples; the authors count each four times with data augmentation.
+        lr, rho, betas, prior_precision, damping: the authors' defaults for CIFAR-10.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        examples: int,
+        lr: float = 0.5,
+        rho: float = 0.01,
+        betas: tuple[float, float] = (0.9, 0.999),
+        prior_precision: float = 40.0,
+        damping: float = 0.1,
+        noise: bool = True,
+    ) -> None:
+        for name, value in (("betas[0]", betas[0]), ("betas[1]", betas[1])):
+            if not 0 <= value < 1:
+                raise BadInput(f"{name} must lie in [0, 1); got {value!r}")
+        defaults = {
+            "lr": non_negative("lr", lr),
+            "rho": non_negative("rho", rho),
+            "betas": betas,
+            "prior_precision": non_negative("prior_precision", prior_precision),
+            "damping": positive("damping", damping),
+        }
+        self._examples, self._noise = positive("examples", examples), noise
+        self._leftovers = Leftovers()
+        self.last: dict[str, float] = {}
+        super().__init__(params, defaults)
+        check_groups(self.param_groups)
+
+    @torch.no_grad()
+    def step(self, closure: Closure | Sequence[Closure] | None = None) -> Any:
+        """One step; returns the loss at the noisy weights, the mean over the parts."""
+        closures = list(closure) if isinstance(closure, Sequence) else [closure]
+        if not closures or any(each is None for each in closures):
+            raise BadInput(
+                "BSAM.step needs a closure, or one for each part of the batch: two gradients are taken in a step"
+            )
+        everything = [p for group in self.param_groups for p in group["params"]]
+        self._leftovers.refuse_others(everything)
+        self._begin(everything)
+        magnitudes = [torch.zeros_like(p) for p in everything]
+        gradients = [torch.zeros_like(p) for p in everything]
+        touched: set[Tensor] = set()
+        losses, sizes = [], []
+        for each in closures:
+            assert each is not None
+            loss, size = self._part(everything, each, magnitudes, gradients, touched, 1.0 / len(closures))
+            losses.append(loss)
+            sizes.append(size)
+        self._update(everything, magnitudes, gradients, touched)
+        self._leftovers.remember(everything)
+        self.last = {"epsilon": sum(sizes) / len(sizes)}
+        return losses[0] if len(losses) == 1 else sum(losses) / len(losses)
+
+    @contextlib.contextmanager
+    def sampled(self) -> Iterator[None]:
+        """The model's weights replaced by a draw from the posterior, for one forward pass or more; then put back."""
+        everything = [p for group in self.param_groups for p in group["params"]]
+        self._begin(everything)
+        with torch.no_grad(), stored(everything):
+            self._add_noise(everything)
+            with torch.enable_grad():
+                yield
+
+    def _begin(self, parameters: Sequence[Tensor]) -> None:
+        for p in parameters:
+            if not self.state[p]:
+                self.state[p] = {"momentum_buffer": torch.zeros_like(p), "precision": torch.ones_like(p)}
+
+    def _add_noise(self, parameters: Sequence[Tensor]) -> None:
+        for p in parameters:
+            p.add_(torch.randn_like(p) / (self._examples * self.state[p]["precision"]).sqrt())
+
+    def _part(
+        self,
+        parameters: list[Tensor],
+        closure: Closure,
+        magnitudes: list[Tensor],
+        gradients: list[Tensor],
+        touched: set[Tensor],
+        weight: float,
+    ) -> tuple[Any, float]:
+        """One part of the batch: add √s|g| and g̃, weighted; its loss and ‖ε‖."""
+        devices = {p.device for p in parameters}
+        with stored(parameters) as mean:
+            if self._noise:
+                self._add_noise(parameters)
+            start = random_state(devices)
+            loss = fresh_gradients(parameters, closure)
+            torch._foreach_copy_([p.detach() for p in parameters], mean)
+            steps = []
+            for group in self.param_groups:
+                for p in group["params"]:
+                    if p.grad is not None:
+                        step = (p.grad / self.state[p]["precision"]).mul_(group["rho"])
+                        p.add_(step)
+                        steps.append(step)
+            size = total_norm(steps)
+            del steps
+            for p, total in zip(parameters, magnitudes, strict=True):
+                if p.grad is not None:
+                    touched.add(p)
+                    total.add_(self.state[p]["precision"].sqrt() * p.grad.abs(), alpha=weight)
+            with replayed(start, devices):
+                fresh_gradients(parameters, closure)
+        for p, total in zip(parameters, gradients, strict=True):
+            if p.grad is not None:
+                total.add_(p.grad, alpha=weight)
+        return loss, size
+
+    def _update(
+        self, parameters: list[Tensor], magnitudes: list[Tensor], gradients: list[Tensor], touched: set[Tensor]
+    ) -> None:
+        found = {p: (a, g) for p, a, g in zip(parameters, magnitudes, gradients, strict=True) if p in touched}
+        for group in self.param_groups:
+            members = [p for p in group["params"] if p in found]
+            if not members:
+                continue
+            decay = group["prior_precision"] / self._examples
+            beta1, beta2 = group["betas"]
+            sizes, slopes = [found[p][0] for p in members], [found[p][1] for p in members]
+            momenta = [self.state[p]["momentum_buffer"] for p in members]
+            precisions = [self.state[p]["precision"] for p in members]
+            torch._foreach_add_(slopes, members, alpha=decay)
+            torch._foreach_lerp_(momenta, slopes, 1 - beta1)
+            torch._foreach_addcdiv_(members, momenta, precisions, -float(group["lr"]))
+            torch._foreach_add_(sizes, group["damping"] + decay)
+            torch._foreach_lerp_(precisions, sizes, 1 - beta2)

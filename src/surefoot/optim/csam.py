@@ -1,0 +1,148 @@
+"""CSAM: SAM whose outer loss is softer on examples it is already sure of (paper B, Eq. 4 and Algorithm 1; card C4)."""
+
+from __future__ import annotations
+
+import copy
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from surefoot.errors import BadInput
+from surefoot.optim.passes import Closure
+from surefoot.optim.sam import SAM
+from surefoot.optim.two_pass import entropy_coefficients, non_negative
+
+__all__ = ["CSAM", "OuterLoss", "confidence_weight"]
+
+PerExample = Callable[[Tensor, Tensor], Tensor]
+
+
+def confidence_weight(logits: Tensor, labels: Tensor, gamma: float) -> Tensor:
+    """(n,) the factor of Eq. 4: 1 where p̃_y ≤ ½, else (1 + p̃_y)^{−γ}; differentiable, in float32 or better.
+
+    Eq. 4 jumps down at ½ by the factor 1.5^{−γ}; the gradient does not see the jump.
+    """
+    wide = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
+    p = torch.log_softmax(wide, dim=1).gather(1, labels[:, None])[:, 0].exp()
+    return torch.where(p > 0.5, torch.exp(-gamma * torch.log1p(p)), 1.0)
+
+
+class CSAM(SAM):
+    """Calibrated SAM: the ascent by the plain mean loss, the descent by Eq. 4.
+
+    The loss must go through `outer`, which knows the pass it is called in:
+
+    >>> model = nn.Linear(2, 3)
+    >>> opt = CSAM(torch.optim.SGD(model.parameters(), lr=0.1), rho=0.05, gamma=1.0)
+    >>> criterion = opt.outer(nn.CrossEntropyLoss())
+    >>> def closure():
+    ...     loss = criterion(model(torch.ones(4, 2)), torch.tensor([0, 1, 2, 0]))
+    ...     loss.backward()
+    ...     return loss
+    >>> loss = opt.step(closure)
+    >>> sorted(opt.last)
+    ['epsilon', 'lambda', 'lambda0', 'loss', 'perturbed_loss']
+
+    Args:
+        base: any optimizer that takes one gradient a step.
+        rho: ρ; the paper takes 0.05 for CIFAR-10 and 0.2 for CIFAR-100.
+        gamma: γ from 0 (SAM) to 2; the paper takes 0.5, 1 or 2, and larger ones with smaller ρ.
+        detach: take the weight as a constant instead of differentiating through it.
+    """
+
+    def __init__(self, base: Optimizer, rho: float = 0.05, gamma: float = 1.0, detach: bool = False) -> None:
+        self.gamma, self.detach = non_negative("gamma", gamma), detach
+        if self.gamma > 2:
+            warnings.warn(
+                f"gamma = {gamma:g} is above 2, where paper B shows that calibration gets worse; take 0.5, 1 or 2",
+                stacklevel=2,
+            )
+        self._plain = _Mean()
+        self._used = False
+        super().__init__(base, rho)
+
+    def outer(self, loss: PerExample) -> OuterLoss:
+        """``loss`` as the criterion for the closure: the plain mean, and in the descent pass Eq. 4.
+
+        ``loss(logits, labels)`` must give one value for each example; a torch loss with ``reduction="mean"`` is taken
+        as if it were ``"none"``.
+        """
+        return OuterLoss(self, loss)
+
+    def weighted(self, logits: Tensor, labels: Tensor, values: Tensor) -> Tensor:
+        """The mean over the batch that this pass asks for, of per-example values (n,)."""
+        self._used = True
+        self._plain.add(values.detach())
+        if self.phase != "descent" or self.gamma == 0:
+            return values.mean()
+        weight = confidence_weight(logits, labels, self.gamma)
+        return ((weight.detach() if self.detach else weight) * values).mean()
+
+    def _pass(self, phase: str, parameters: Sequence[Tensor], closure: Closure) -> Any:
+        self._plain, self._used = _Mean(), False
+        loss = super()._pass(phase, parameters, closure)
+        if self.gamma and not self._used:
+            raise BadInput(
+                "the closure never used CSAM's criterion; take criterion = opt.outer(loss) and call it there"
+            )
+        return loss
+
+    def _losses(self, loss: Any, perturbed: Any, slope: float) -> dict[str, float]:
+        found = super()._losses(loss, perturbed, slope)
+        # Eq. 4 is no cross-entropy: λ is of the plain loss at the perturbed point.
+        plain = self._plain.value if self._used else found["perturbed_loss"]
+        return {**found, "perturbed_loss": plain, **entropy_coefficients(found["loss"], plain, slope)}
+
+
+class OuterLoss(nn.Module):
+    """A per-example loss whose mean is taken as the pass of a `CSAM` step asks; outside a step, the plain mean."""
+
+    def __init__(self, optimizer: CSAM, loss: PerExample) -> None:
+        super().__init__()
+        reduction = getattr(loss, "reduction", "none")
+        if reduction == "sum":
+            raise BadInput("the loss must be a mean or per example (reduction='none'); got reduction='sum'")
+        if reduction == "mean":
+            loss = copy.copy(loss)
+            loss.reduction = "none"  # type: ignore[attr-defined]
+        self._optimizer, self.loss = optimizer, loss
+
+    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """The mean loss (scalar) of logits (n, k) and labels (n,)."""
+        if labels.is_floating_point() or labels.shape != logits.shape[:1] or logits.ndim != 2:
+            raise BadInput(
+                "CSAM weighs examples by the probability of their label: logits must have shape (n, k) and labels be n "
+                f"whole numbers (not mixed ones); got {tuple(logits.shape)} and {labels.dtype} {tuple(labels.shape)}"
+            )
+        if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < logits.shape[1]:
+            raise BadInput(
+                f"labels must lie in 0..{logits.shape[1] - 1}; got {int(labels.min())}..{int(labels.max())}; "
+                "leave out rows to be ignored"
+            )
+        values = self.loss(logits, labels)
+        if values.shape != labels.shape:
+            raise BadInput(
+                f"the loss must give one value for each of {len(labels)} examples; got shape {tuple(values.shape)}; "
+                "pass it with reduction='none'"
+            )
+        return self._optimizer.weighted(logits, labels, values)
+
+
+class _Mean:
+    """The mean of values that come in micro-batches."""
+
+    def __init__(self) -> None:
+        self._sum, self._count = 0.0, 0
+
+    def add(self, values: Tensor) -> None:
+        self._sum += float(values.double().sum())
+        self._count += len(values)
+
+    @property
+    def value(self) -> float:
+        return self._sum / self._count if self._count else math.nan

@@ -1,0 +1,109 @@
+"""SAM, ASAM and VASSO: the gradient at the worst point nearby, and three ways to look for it (cards C1 to C3)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from surefoot.errors import BadInput
+from surefoot.optim.two_pass import Ascent, TwoPass, non_negative, total_norm
+
+__all__ = ["ASAM", "SAM", "VASSO"]
+
+
+class SAM(TwoPass):
+    """Sharpness-aware minimisation: ε = ρ g / ‖g‖₂, the norm over all groups (Foret et al. 2021).
+
+    Args:
+        base: any optimizer that takes one gradient a step.
+        rho: ρ; a parameter group may carry its own under ``"rho"``.
+
+    >>> model = torch.nn.Linear(2, 2)
+    >>> opt = SAM(torch.optim.SGD(model.parameters(), lr=0.1), rho=0.05)
+    >>> def closure():
+    ...     loss = model(torch.ones(1, 2)).square().sum()
+    ...     loss.backward()
+    ...     return loss
+    >>> loss = opt.step(closure)
+    >>> round(opt.last["epsilon"], 6)
+    0.05
+    """
+
+    def __init__(self, base: Optimizer, rho: float = 0.05) -> None:
+        super().__init__(base, rho)
+
+    def ascent(self, parameters: list[Tensor], gradients: list[Tensor], norm: float) -> Ascent:
+        """Along g."""
+        return Ascent(gradients, norm, length=norm, slope=norm**2)
+
+
+class ASAM(TwoPass):
+    """Adaptive SAM: ε = ρ T² g / ‖T g‖₂ with T = |w| + η, so that rescaling layers changes nothing (Kwon et al. 2021).
+
+    T applies to parameters whose names contain ``weight`` (if the base was made from ``model.named_parameters()``) or,
+    without names, to those of two or more dimensions; it is 1 for all others.
+
+    Args:
+        base: any optimizer that takes one gradient a step.
+        rho: ρ; the authors take 0.5 for CIFAR-10 and 1.0 for CIFAR-100.
+        eta: η; the authors' default is 0.01, their CIFAR script takes 0.
+    """
+
+    def __init__(self, base: Optimizer, rho: float = 0.5, eta: float = 0.01) -> None:
+        self._eta = non_negative("eta", eta)
+        super().__init__(base, rho)
+
+    def ascent(self, parameters: list[Tensor], gradients: list[Tensor], norm: float) -> Ascent:
+        """Along T² g."""
+        adaptive = self._adaptive()
+        chosen = [(p, g) for p, g in zip(parameters, gradients, strict=True) if p in adaptive]
+        if not chosen:
+            return Ascent(gradients, norm, length=norm, slope=norm**2)
+        factors = torch._foreach_abs([p.detach() for p, _ in chosen])
+        torch._foreach_add_(factors, self._eta)
+        scaled = [g for _, g in chosen]
+        torch._foreach_mul_(scaled, factors)
+        size = total_norm(gradients)  # ‖T g‖, whose square is ⟨g, T² g⟩
+        torch._foreach_mul_(scaled, factors)
+        return Ascent(gradients, size, length=total_norm(gradients), slope=size**2)
+
+    def _adaptive(self) -> set[Tensor]:
+        found = set()
+        for group in self.param_groups:
+            names = group.get("param_names")
+            for index, p in enumerate(group["params"]):
+                if "weight" in names[index] if names else p.ndim >= 2:
+                    found.add(p)
+        return found
+
+
+class VASSO(TwoPass):
+    """SAM along an average of the gradients: d ← (1 − θ) d + θ g, ε = ρ d / ‖d‖₂ (Li & Giannakis 2023).
+
+    The average of each parameter is part of the state_dict. A step whose gradient is not finite leaves it as it is.
+
+    Args:
+        base: any optimizer that takes one gradient a step.
+        rho: ρ.
+        theta: θ in (0, 1]; 1 is SAM. The authors take 0.9.
+    """
+
+    remembers = ("direction",)
+
+    def __init__(self, base: Optimizer, rho: float = 0.05, theta: float = 0.9) -> None:
+        if isinstance(theta, bool) or not isinstance(theta, int | float) or not 0 < theta <= 1:
+            raise BadInput(f"theta must lie above 0 and at most at 1; got {theta!r}")
+        self._theta = float(theta)
+        super().__init__(base, rho)
+
+    def ascent(self, parameters: list[Tensor], gradients: list[Tensor], norm: float) -> Ascent:
+        """Along d."""
+        for p, g in zip(parameters, gradients, strict=True):
+            if p not in self._memory:
+                self._memory[p] = {"direction": g.clone()}
+        directions = [self._memory[p]["direction"] for p in parameters]
+        torch._foreach_lerp_(directions, gradients, self._theta)
+        length = total_norm(directions)
+        slope = sum(float(torch.dot(d.flatten(), g.flatten())) for d, g in zip(directions, gradients, strict=True))
+        return Ascent(directions, length, length=length, slope=slope)

@@ -1,0 +1,232 @@
+"""The shape of every sharpness-aware rule: gradient, perturb, second gradient, restore, step of the base optimizer."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from surefoot.errors import BadInput
+from surefoot.optim.passes import Closure, Leftovers, fresh_gradients, random_state, replayed, stored
+
+__all__ = ["Ascent", "TwoPass", "check_groups", "entropy_coefficients", "non_negative", "total_norm"]
+
+
+@dataclass(frozen=True)
+class Ascent:
+    """A perturbation ε = (ρ / ``norm``) d of parameters that have gradients.
+
+    Attributes:
+        directions: d, one tensor for each such parameter.
+        norm: what d is divided by.
+        length: ‖d‖₂.
+        slope: ⟨g, d⟩, what the loss rises by for small ρ, up to ρ / norm.
+    """
+
+    directions: list[Tensor]
+    norm: float
+    length: float
+    slope: float
+
+
+class TwoPass(Optimizer):
+    """A torch optimizer around another one, whose gradient it takes at a perturbed point.
+
+    ``step(closure)`` runs the closure twice; the closure computes the loss of the whole batch (all micro-batches of
+    it), calls ``backward`` and returns the loss. Batch-norm statistics and torch's random numbers advance once, and
+    both passes see the same dropout masks. The two share ``param_groups`` and ``state``, so schedulers may hold either.
+
+    Attributes:
+        base: the optimizer that takes the step.
+        ascending: True during the first pass. A closure may use it to leave the gradients of the first pass
+            unsynchronised: ``with contextlib.nullcontext() if not opt.ascending else model.no_sync(): …``.
+        last: what the last step did: ``loss``, ``perturbed_loss``, ``epsilon`` (‖ε‖₂ over all parameters), and
+            paper B's ``lambda`` and ``lambda0`` (its Eq. 2; they mean something for cross-entropy).
+    """
+
+    # Per-parameter tensors that a rule remembers, by name; they travel in the state_dict beside the base's own.
+    remembers: tuple[str, ...] = ()
+
+    def __init__(self, base: Optimizer, rho: float) -> None:
+        if not isinstance(base, Optimizer):
+            raise BadInput(
+                "base must be an optimizer, such as torch.optim.SGD(model.parameters(), lr=0.1); "
+                f"got {type(base).__name__}"
+            )
+        if isinstance(base, TwoPass | torch.optim.LBFGS):
+            raise BadInput(f"base must take one gradient a step; {type(base).__name__} takes several")
+        check_groups(base.param_groups)
+        self.base, self._rho = base, non_negative("rho", rho)
+        self._memory: dict[Tensor, dict[str, Tensor]] = {}
+        self._leftovers = Leftovers()
+        self.phase: str | None = None
+        self.last: dict[str, float] = {}
+        super().__init__(base.param_groups, {**base.defaults, "rho": self._rho})
+        self._share()
+
+    @abstractmethod
+    def ascent(self, parameters: list[Tensor], gradients: list[Tensor], norm: float) -> Ascent:
+        """Where to go from here; the gradients, one for each parameter, of finite ``norm``, may be overwritten."""
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """As in torch; the group is the base's too."""
+        if not any(param_group is held for held in self.base.param_groups):
+            check_groups([param_group])
+            self.base.add_param_group(param_group)
+        for group in self.base.param_groups:
+            non_negative("rho", group.setdefault("rho", self._rho))
+
+    @property
+    def ascending(self) -> bool:
+        """Whether the closure is being run for the first time in this step."""
+        return self.phase == "ascent"
+
+    @torch.no_grad()
+    def step(self, closure: Closure | None = None, scaler: Any = None) -> Any:
+        """One step; returns the loss of the first pass, at the parameters as they were.
+
+        Args:
+            closure: computes the loss, calls ``backward`` (on ``scaler.scale(loss)`` with a scaler), returns the loss.
+            scaler: a `torch.amp.GradScaler`, whose own ``step`` refuses closures. A first pass that overflows skips
+                the step and, after ``scaler.update()``, lowers the scale.
+        """
+        if closure is None:
+            raise BadInput(
+                f"{type(self).__name__}.step takes two gradients and needs a closure that computes the loss, calls "
+                "backward and returns it: opt.step(closure), or opt.step(closure, scaler=scaler) with a GradScaler"
+            )
+        parameters = [p for group in self.param_groups for p in group["params"]]
+        devices = {p.device for p in parameters}
+        self._leftovers.refuse_others(parameters)
+        start = random_state(devices)
+        loss = self._pass("ascent", parameters, closure)
+        if scaler is not None:
+            torch._foreach_mul_([p.grad for p in parameters if p.grad is not None], 1.0 / scaler.get_scale())
+        with stored(parameters):
+            size, slope = self._perturb()
+            if math.isfinite(size):
+                with replayed(start, devices):
+                    perturbed = self._pass("descent", parameters, closure)
+        if math.isfinite(size):
+            self.last = {"epsilon": size, **self._losses(loss, perturbed, slope)}
+        else:
+            # The base (or the scaler) answers a broken gradient as it would without us.
+            self.last = {"epsilon": 0.0, "loss": _number(loss)}
+        if scaler is None:
+            self.base.step()
+        else:
+            scaler.step(self.base)
+        self._leftovers.remember(parameters)
+        return loss
+
+    def state_dict(self) -> dict[str, Any]:
+        """The base's state with what this rule remembers of each parameter; one dictionary of torch's shape."""
+        found = self.base.state_dict()
+        state = {index: dict(entry) for index, entry in found["state"].items()}
+        order = (p for group in self.param_groups for p in group["params"])
+        for index, p in enumerate(order):
+            if p in self._memory:
+                state.setdefault(index, {}).update(self._memory[p])
+        return {**found, "state": state}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Put back what `state_dict` gave."""
+        entries = state_dict.get("state", {})
+        bare = {index: {k: v for k, v in e.items() if k not in self.remembers} for index, e in entries.items()}
+        # A parameter that only we knew something of must stay unknown to the base, which starts from what is missing.
+        self.base.load_state_dict({**state_dict, "state": {index: e for index, e in bare.items() if e}})
+        self._share()
+        order = [p for group in self.param_groups for p in group["params"]]
+        self._memory = {
+            order[index]: {k: v.detach().clone().to(order[index]) for k, v in entry.items() if k in self.remembers}
+            for index, entry in entries.items()
+            if any(k in self.remembers for k in entry)
+        }
+
+    def _perturb(self) -> tuple[float, float]:
+        """Add ε to the parameters; ‖ε‖ and ⟨g, ε⟩, both NaN and nothing moved if the gradient is not finite."""
+        moved = [(group["rho"], p) for group in self.param_groups for p in group["params"] if p.grad is not None]
+        gradients = [p.grad for _, p in moved if p.grad is not None]
+        norm = total_norm(gradients)
+        if not math.isfinite(norm):
+            return math.nan, math.nan
+        ascent = self.ascent([p for _, p in moved], gradients, norm)
+        if ascent.norm == 0:  # the plain step
+            return 0.0, 0.0
+        parts: dict[float, tuple[list[Tensor], list[Tensor]]] = {}
+        for (rho, p), direction in zip(moved, ascent.directions, strict=True):
+            ours = parts.setdefault(rho, ([], []))
+            ours[0].append(p)
+            ours[1].append(direction)
+        for rho, (parameters, directions) in parts.items():
+            if rho:
+                torch._foreach_add_(parameters, directions, alpha=rho / ascent.norm)
+        if len(parts) == 1:
+            scale = moved[0][0] / ascent.norm
+            return scale * ascent.length, scale * ascent.slope
+        sizes = (rho / ascent.norm * total_norm(directions) for rho, (_, directions) in parts.items())
+        return math.hypot(*sizes), math.nan  # paper B's bound is for one radius
+
+    def _share(self) -> None:
+        self.param_groups, self.state = self.base.param_groups, self.base.state
+
+    def _pass(self, phase: str, parameters: Sequence[Tensor], closure: Closure) -> Any:
+        self.phase = phase
+        try:
+            return fresh_gradients(parameters, closure)
+        finally:
+            self.phase = None
+
+    def _losses(self, loss: Any, perturbed: Any, slope: float) -> dict[str, float]:
+        before, after = _number(loss), _number(perturbed)
+        return {"loss": before, "perturbed_loss": after, **entropy_coefficients(before, after, slope)}
+
+
+def entropy_coefficients(loss: float, perturbed: float, slope: float) -> dict[str, float]:
+    """Paper B's λ = (1 − p̃)/(1 − p) and its lower bound λ₀ = (1 − p̃)/(1 − e^{⟨g, ε⟩/2} p̃) (Theorem 1 and Eq. 2).
+
+    p = exp(−loss) is the geometric mean of the true classes' probabilities, p̃ that at the perturbed point, and
+    ⟨g, ε⟩ = ρ ‖g‖ for SAM. λ₀ is infinite where e^{⟨g, ε⟩/2} p̃ ≥ 1: Lemma 1 would put p above 1.
+    """
+    if not (loss > 0 and perturbed > 0):  # also NaN; a loss of 0 says p = 1
+        return {"lambda": math.nan, "lambda0": math.nan}
+    sure = math.expm1(-perturbed)
+    bound = slope / 2 - perturbed
+    bounded = math.nan if math.isnan(bound) else sure / math.expm1(bound) if bound < 0 else math.inf
+    return {"lambda": sure / math.expm1(-loss), "lambda0": bounded}
+
+
+def total_norm(tensors: Sequence[Tensor]) -> float:
+    """‖·‖₂ of all tensors together; halves are summed in float32."""
+    if not tensors:
+        return 0.0
+    half = any(tensor.dtype in (torch.float16, torch.bfloat16) for tensor in tensors)
+    norms = torch._foreach_norm(list(tensors), 2, torch.float32) if half else torch._foreach_norm(list(tensors))
+    together = torch.stack([norm.to(norms[0].device, torch.float64) for norm in norms])
+    return float(torch.linalg.vector_norm(together))
+
+
+def non_negative(name: str, value: Any) -> float:
+    """``value`` as a finite float of at least 0."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not (0 <= value < math.inf):
+        raise BadInput(f"{name} must be a finite number of at least 0; got {value!r}")
+    return float(value)
+
+
+def check_groups(groups: Sequence[dict[str, Any]]) -> None:
+    """A clear error for a parameter group without parameters; a generator of them becomes a list."""
+    for index, group in enumerate(groups):
+        if not isinstance(group["params"], Tensor):
+            group["params"] = list(group["params"])
+        if not len(group["params"]):
+            raise BadInput(f"parameter group {index} is empty; give it parameters or leave it out")
+
+
+def _number(loss: Any) -> float:
+    return math.nan if loss is None else float(loss.detach() if isinstance(loss, Tensor) else loss)
