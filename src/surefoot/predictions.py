@@ -24,7 +24,7 @@ from surefoot.threads import run_ranges, split_range
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["LOWEST_LOGIT", "Predictions", "check_predictions", "takes_predictions"]
+__all__ = ["Predictions", "check_predictions", "takes_predictions"]
 
 Floats = NDArray[np.float64]
 Part = TypeVar("Part")
@@ -38,8 +38,6 @@ _BLOCK_NUMBERS = 1 << 19
 _PARTS = 8
 # Sums of probabilities may be off by the rounding of half precision or of a file's decimals, not more.
 _SUM_TOLERANCE = 1e-3
-# Stands for −inf where a square must stay finite, by the precision.
-LOWEST_LOGIT = {np.dtype(np.float64): -1e150, np.dtype(np.float32): -1e18}
 _HALF_ROUNDING = 2.0**-8  # bfloat16 rounds each probability by 2^-9 of itself, and so their sum
 
 
@@ -264,21 +262,18 @@ class Predictions:
         ranges = split_range(len(self), _PARTS)
         return [[slice(at, min(at + step, end)) for at in range(begin, end, step)] for begin, end in ranges]
 
-    def logit_block(self, rows: slice, out: NDArray[Any] | None = None) -> NDArray[Any]:
-        """(b, k) logits of a block less the largest of their row, none below `LOWEST_LOGIT`; a copy.
+    def logit_block(self, rows: slice, out: NDArray[Any]) -> NDArray[Any]:
+        """(b, k) logits of a block, or logarithms of its probabilities, copied to the first rows of ``out``.
 
-        Written to the first rows of ``out`` (float64 or float32), if given: fresh memory for every block costs more
-        than the arithmetic.
+        Fresh memory for every block would cost more than the arithmetic.
         """
         block = self._block(rows)
-        z: NDArray[Any] = np.empty(block.shape) if out is None else out[: len(block)]
+        z = out[: len(block)]
         if self._kind == "probs":
             with np.errstate(divide="ignore"):
                 np.log(block, out=z, casting="same_kind")
         else:
             np.copyto(z, block, casting="unsafe")
-        z -= z.max(axis=1, keepdims=True)
-        np.maximum(z, LOWEST_LOGIT[z.dtype], out=z)
         return z
 
     @property

@@ -8,16 +8,16 @@ is negative and one where it is positive.
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from surefoot.checks import positive
 from surefoot.errors import BadInput
 from surefoot.posthoc.calibrator import Calibrator, Floats
-from surefoot.predictions import LOWEST_LOGIT, Predictions
-from surefoot.threads import run_ranges
+from surefoot.predictions import Predictions
 
 __all__ = ["Temperature", "fit_beta"]
 
@@ -27,6 +27,8 @@ _PATIENCE = 5  # steps outwards before asking whether the data are separable
 _MOST = 60  # evaluations before giving up; Newton with a bracket needs fewer than ten
 _ROUGH = 1 << 22  # numbers from which a pass in single precision pays
 _SAMPLE = 1 << 11  # rows of the sample that gives Newton its start
+# Stands for −inf where a square must stay finite, by the precision.
+_LOWEST = {torch.float64: -1e150, torch.float32: -1e18}
 # Where any confidence at all is too much (the logits rank worse than chance), all margins shrink to this.
 _FLAT = 1e-3
 
@@ -87,8 +89,7 @@ def scaled_logits(p: Predictions, beta: float) -> Floats:
 def fit_beta(p: Predictions) -> tuple[float, float, float, str, float]:
     """The β that minimises the NLL, a bracket with certified signs, the outcome, and passes over the rows."""
     few = p if len(p) <= 4 * _SAMPLE else p.take(np.arange(0, len(p), len(p) // _SAMPLE))
-    margin = few.predicted_margin[np.isfinite(few.predicted_margin)]
-    start = 1.0 / max(float(np.median(margin)) if len(margin) else 1.0, 1e-12)
+    start = 1.0 / max(_typical_margin(few), 1e-12)
     passes = 0.0
     if few is not p:
         found = _newton(few, start)
@@ -112,16 +113,20 @@ def _newton(p: Predictions, start: float) -> tuple[float, float, float, int] | s
     arrays of single precision are first looked at in single precision; the bracket is of double precision only.
     """
     low, high, beta = 0.0, math.inf, start
-    used, certifying, falls_at_zero, rises = 0, False, False, False
-    rough = p.low_precision and len(p) * p.classes >= _ROUGH
+    used, certifying, falls_at_zero, rises, curvature = 0, False, False, False, 0.0
+    rough = 2 if p.low_precision and len(p) * p.classes >= _ROUGH else 0
     while used < _MOST:
-        slope, curvature = _slope(p, beta, np.float32 if rough else np.float64)
+        # Where a sign is all that is asked for, the curvature of the pass before will do for a step.
+        slope, bend = _slope(p, beta, torch.float32 if rough else torch.float64, bend=not certifying)
+        curvature = curvature if bend is None else bend
         used += 1
         root = beta - slope / curvature if curvature > 0 else math.nan
         if rough:
-            # One step in single precision, if it makes sense, is all that is taken from it.
-            rough = False
-            beta = root if beta / 4 < root < 4 * beta else beta
+            # Two steps in single precision, if they make sense, are all that is taken from it.
+            rough -= 1
+            sensible = beta / 4 < root < 4 * beta
+            certifying = sensible and not rough and abs(root - beta) <= 1e-3 * beta
+            beta = root * (1 - _WIDTH if certifying else 1) if sensible else beta
             continue
         if slope < 0:
             low = beta
@@ -145,38 +150,54 @@ def _newton(p: Predictions, start: float) -> tuple[float, float, float, int] | s
             continue
         if low == 0 and not falls_at_zero:
             used += 1
-            falls_at_zero = _slope(p, 0.0, np.float64)[0] < 0
+            falls_at_zero = _slope(p, 0.0, torch.float64, bend=False)[0] < 0
             if not falls_at_zero:
                 return "uninformative"
         beta = (low * high) ** 0.5 if low else high / 8
     return beta, low, high, used
 
 
-def _slope(p: Predictions, beta: float, dtype: Any) -> tuple[float, float]:
-    """First and second derivative of the mean NLL at β, one pass over the rows."""
+def _typical_margin(p: Predictions) -> float:
+    """The median distance between the two largest logits of a row; 1 if none is finite."""
+    margins = torch.cat([-z.topk(2, dim=1).values[:, 1] for z, *_ in _blocks(p, torch.float64)])
+    margins = margins[margins < -_LOWEST[torch.float64]]
+    return float(margins.median()) if len(margins) else 1.0
 
-    def visit(part: list[slice]) -> tuple[float, float]:
-        first = second = 0.0
-        longest = max((rows.stop - rows.start for rows in part), default=0)
-        buffers = np.empty((2, longest, p.classes), dtype)
-        for rows in part:
-            z, labels = p.logit_block(rows, buffers[0]), p.labels[rows]
-            true = z[np.arange(len(z)), labels]
-            e = np.multiply(z, dtype(beta), out=buffers[1][: len(z)])
-            torch.from_numpy(e).exp_()  # three times as fast as numpy's in double precision
-            lowest = LOWEST_LOGIT[z.dtype]
-            if z.min() <= lowest:
-                e[z <= lowest] = 0.0  # also at β = 0: the limit from above
-            weight = 1.0 / e.sum(axis=1)
-            mean = np.vecdot(e, z) * weight
-            first += float((mean - true).sum(dtype=np.float64))
-            e *= z
-            second += float((np.vecdot(e, z) * weight - mean**2).sum(dtype=np.float64))
-        return first, second
 
-    sums = run_ranges(visit, p.parts(), len(p) * p.classes >= 1 << 20)
-    first, second = np.sum(sums, axis=0) / len(p)
-    return float(first), float(second)
+def _slope(p: Predictions, beta: float, dtype: torch.dtype, bend: bool) -> tuple[float, float | None]:
+    """First derivative of the mean NLL at β, and if ``bend`` the second; one pass over the rows."""
+    first = second = 0.0
+    for z, low, e, labels in _blocks(p, dtype):
+        true = z.gather(1, labels[:, None])[:, 0]
+        torch.mul(z, beta, out=e)
+        e.exp_()
+        if low:
+            e[z <= _LOWEST[dtype]] = 0.0  # also at β = 0: the limit from above
+        weight = 1.0 / e.sum(1)
+        mean = e.mul_(z).sum(1) * weight
+        first += float((mean - true).double().sum())
+        if bend:
+            second += float((e.mul_(z).sum(1) * weight - mean.square()).double().sum())
+    return first / len(p), second / len(p) if bend else None
+
+
+def _blocks(p: Predictions, dtype: torch.dtype) -> Iterator[tuple[Tensor, bool, Tensor, Tensor]]:
+    """Of every block: logits (b, k) less the largest of their row, none below `_LOWEST`, and whether some are there;
+    room of that shape; labels.
+
+    In torch, whose threads share one block: numpy's exponential takes three times as long, and threads of our own
+    wait for the interpreter's lock.
+    """
+    slices = [rows for part in p.parts() for rows in part]
+    longest = max(rows.stop - rows.start for rows in slices)
+    given, room = (torch.empty(longest, p.classes, dtype=dtype) for _ in range(2))
+    for rows in slices:
+        z = torch.from_numpy(p.logit_block(rows, given.numpy()))
+        z.sub_(z.amax(1, keepdim=True))
+        low = float(z.min()) <= _LOWEST[dtype]
+        if low:
+            z.clamp_(min=_LOWEST[dtype])
+        yield z, low, room[: len(z)], torch.from_numpy(p.labels[rows].copy())
 
 
 def _separable(p: Predictions) -> tuple[float, float, float, str, float]:
@@ -200,7 +221,6 @@ def _separable(p: Predictions) -> tuple[float, float, float, str, float]:
 
 def _mean_confidence(p: Predictions, beta: float) -> float:
     total = 0.0
-    for part in p.parts():
-        for rows in part:
-            total += float((1.0 / np.exp(beta * p.logit_block(rows)).sum(axis=1)).sum())
+    for z, _, e, _ in _blocks(p, torch.float64):
+        total += float((1.0 / torch.mul(z, beta, out=e).exp_().sum(1)).sum())
     return total / len(p)
