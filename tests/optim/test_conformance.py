@@ -411,6 +411,23 @@ def test_grad_scaler(rule: Rule) -> None:
             assert torch.equal(torch.as_tensor(value), torch.as_tensor(after[index][name]))
 
 
+@pytest.mark.parametrize("rule", [rule for rule in RULES if rule.passes == 1], ids=lambda rule: rule.name)
+def test_grad_scaler_steps_rules_of_one_pass_itself(rule: Rule) -> None:
+    ours, theirs = network().double(), network().double()
+    x, y = batch()
+    x = x.double()
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10)
+    one, other = rule.build(ours, 0.05), rule.build(theirs, 0.05)
+    for _ in range(3):
+        one.zero_grad()
+        scaler.scale(nn.functional.cross_entropy(ours(x), y)).backward()
+        scaler.step(one)
+        scaler.update()
+        other.step(closure(theirs, other, x, y))
+    for a, b in zip(ours.parameters(), theirs.parameters(), strict=True):
+        assert torch.allclose(a, b, atol=1e-9)
+
+
 @two_pass
 def test_gradient_clipping_in_the_closure(rule: Rule) -> None:
     model = network()

@@ -173,6 +173,8 @@ class TestSAM:
             sf.optim.SAM(torch.optim.LBFGS([theta]))
         with pytest.raises(BadInput, match="takes several"):
             sf.optim.SAM(sf.optim.SAM(torch.optim.SGD([theta], lr=0.1)))
+        with pytest.raises(BadInput, match="takes several"):
+            sf.optim.SAM(sf.optim.BSAM([theta], examples=10))
 
     def test_sparse_gradients_are_refused(self) -> None:
         embedding = nn.Embedding(5, 2, sparse=True)
@@ -579,7 +581,7 @@ class TestBulk:
         for _ in range(5):
             opt.step(bowl(model.theta))
             opt.zero_grad()
-        assert float(model.theta[2]) == pytest.approx(0.5, abs=1e-9)
+        assert float(model.theta[2].detach()) == pytest.approx(0.5, abs=1e-9)
         assert model.theta.tolist()[:2] == pytest.approx([0.99**5, -2 * 0.95**5], rel=1e-9)
 
     def test_refresh_interval_and_warm_start(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -119,6 +120,14 @@ class Sharpness:
         if self._compressed is None:
             return pairs
         return replace(pairs, vectors=self._compressed.lift(pairs.vectors, list(self._parameters)))
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """What the next reading starts from: with it, a reader made anew goes on to the bit."""
+        return {} if self._start is None else {"start": self._start.detach().clone()}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Put back what `state_dict` gave."""
+        self._start = state["start"].clone() if "start" in state else None
 
     def _pairs(self, k: int, tol: float, products: int) -> Eigenpairs:
         operator = self._compressed or self._whole

@@ -26,13 +26,16 @@ class BSAM(Optimizer):
         m ← β₁ m + (1 − β₁)(g̃ + δ w),   w ← w − lr · m/s,   s ← β₂ s + (1 − β₂)(√s |g| + damping + δ),
 
     with δ = prior_precision/N. The authors draw for each of eight parts of a batch; give ``step`` a list of closures,
-    one for each part, to do so. Random numbers of the noise come from torch's generator.
+    one for each part, to do so. Random numbers of the noise come from torch's generator. There is no support for a
+    GradScaler: train in float32 or bfloat16.
 
     Args:
         params: parameters, named or not, or groups of them.
         examples: N, the number of training examples; the authors count each four times with data augmentation.
         lr, rho, betas, prior_precision, damping: the authors' defaults for CIFAR-10.
     """
+
+    needs_closure = True
 
     def __init__(
         self,

@@ -28,8 +28,8 @@ def confidence_weight(logits: Tensor, labels: Tensor, gamma: float) -> Tensor:
     Eq. 4 jumps down at ½ by the factor 1.5^{−γ}; the gradient does not see the jump.
     """
     wide = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
-    p = torch.log_softmax(wide, dim=1).gather(1, labels[:, None])[:, 0].exp()
-    return torch.where(p > 0.5, torch.exp(-gamma * torch.log1p(p)), 1.0)
+    p = torch.softmax(wide, dim=1).gather(1, labels[:, None]).squeeze(1)
+    return torch.where(p > 0.5, (1 + p) ** -gamma, 1.0)
 
 
 class CSAM(SAM):
@@ -119,11 +119,8 @@ class OuterLoss(nn.Module):
                 "CSAM weighs examples by the probability of their label: logits must have shape (n, k) and labels be n "
                 f"whole numbers (not mixed ones); got {tuple(logits.shape)} and {labels.dtype} {tuple(labels.shape)}"
             )
-        if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < logits.shape[1]:
-            raise BadInput(
-                f"labels must lie in 0..{logits.shape[1] - 1}; got {int(labels.min())}..{int(labels.max())}; "
-                "leave out rows to be ignored"
-            )
+        if self._optimizer.phase != "descent":  # the second pass sees the labels of the first
+            _check_range(labels, logits.shape[1])
         values = self.loss(logits, labels)
         if values.shape != labels.shape:
             raise BadInput(
@@ -133,16 +130,23 @@ class OuterLoss(nn.Module):
         return self._optimizer.weighted(logits, labels, values)
 
 
+def _check_range(labels: Tensor, classes: int) -> None:
+    least, most = (int(bound) for bound in labels.aminmax()) if len(labels) else (0, 0)
+    if least < 0 or most >= classes:
+        raise BadInput(f"labels must lie in 0..{classes - 1}; got {least}..{most}; leave out rows to be ignored")
+
+
 class _Mean:
     """The mean of values that come in micro-batches."""
 
     def __init__(self) -> None:
-        self._sum, self._count = 0.0, 0
+        self._sums: list[Tensor] = []
+        self._count = 0
 
     def add(self, values: Tensor) -> None:
-        self._sum += float(values.double().sum())
+        self._sums.append(values.sum())
         self._count += len(values)
 
     @property
     def value(self) -> float:
-        return self._sum / self._count if self._count else math.nan
+        return math.fsum(float(each) for each in self._sums) / self._count if self._count else math.nan

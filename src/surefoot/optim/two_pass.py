@@ -50,6 +50,7 @@ class TwoPass(Optimizer):
             paper B's ``lambda`` and ``lambda0`` (its Eq. 2; they mean something for cross-entropy).
     """
 
+    needs_closure = True
     # Per-parameter tensors that a rule remembers, by name; they travel in the state_dict beside the base's own.
     remembers: tuple[str, ...] = ()
 
@@ -59,7 +60,7 @@ class TwoPass(Optimizer):
                 "base must be an optimizer, such as torch.optim.SGD(model.parameters(), lr=0.1); "
                 f"got {type(base).__name__}"
             )
-        if isinstance(base, TwoPass | torch.optim.LBFGS):
+        if getattr(base, "needs_closure", False) or isinstance(base, torch.optim.LBFGS):
             raise BadInput(f"base must take one gradient a step; {type(base).__name__} takes several")
         check_groups(base.param_groups)
         self.base, self._rho = base, non_negative("rho", rho)
