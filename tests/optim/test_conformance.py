@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 
 import pytest
 import torch
@@ -68,6 +69,21 @@ def test_state_survives_torch_save(rule: Rule, tmp_path: object) -> None:
     read = torch.load(f"{tmp_path}/state.pt", weights_only=True)
     opt.load_state_dict(read)
     assert set(read) == {"state", "param_groups"}
+
+
+@every
+def test_copies_and_pickles_go_on_to_the_bit(rule: Rule) -> None:
+    model = network()
+    opt = rule.build(model, 0.05)
+    train(model, opt, 2)
+    if rule.name in ("bulk", "dom"):
+        copied_model, copied = copy.deepcopy((model, opt))
+    else:
+        copied_model, copied = pickle.loads(pickle.dumps((model, opt)))
+    for each, rule_of in ((model, opt), (copied_model, copied)):
+        torch.manual_seed(5)
+        train(each, rule_of, 2, seed=9)
+    assert same(model, copied_model)
 
 
 @every
@@ -161,6 +177,42 @@ def test_batch_norm_advances_once(rule: Rule) -> None:
         for name in ("running_mean", "running_var", "num_batches_tracked"):
             assert torch.equal(getattr(model[2], name), getattr(reference[2], name))  # type: ignore[index]
     assert int(model[2].num_batches_tracked) == 1  # type: ignore[index, arg-type]
+
+
+@pytest.mark.parametrize("kind", ["compiled", "scripted", "direct", "functional", "assigned"])
+def test_batch_norm_advances_once_however_it_is_called(kind: str) -> None:
+    class Own(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.norm, self.last = nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Linear(4, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            h = self.first(x)
+            if kind == "direct":
+                h = self.norm.forward(h)
+            elif kind == "functional":
+                h = nn.functional.batch_norm(h, self.norm.running_mean, self.norm.running_var, training=True)
+            elif kind == "assigned":
+                self.norm.running_mean = 0.9 * self.norm.running_mean + 0.1 * h.detach().mean(0)  # type: ignore[operator]
+            else:
+                h = self.norm(h)
+            return self.last(h)
+
+    torch.manual_seed(0)
+    model: nn.Module = network(norm=True) if kind in ("compiled", "scripted") else Own()
+    reference = twin(model)
+    called: nn.Module = model
+    if kind == "compiled":
+        called = torch.compile(model, backend="eager")  # type: ignore[assignment]
+    elif kind == "scripted":
+        called = model = torch.jit.script(model)
+    opt = sf.optim.SAM(torch.optim.SGD(model.parameters(), lr=0.0))
+    x, y = batch()
+    for _ in range(3):
+        opt.step(closure(called, opt, x, y))
+        reference(x)
+    for a, b in zip(model.buffers(), reference.buffers(), strict=True):
+        assert torch.allclose(a, b, atol=1e-6)
 
 
 @two_pass

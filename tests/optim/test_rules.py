@@ -176,6 +176,62 @@ class TestSAM:
         with pytest.raises(BadInput, match="takes several"):
             sf.optim.SAM(sf.optim.BSAM([theta], examples=10))
 
+    def test_a_base_is_wrapped_anew(self) -> None:
+        theta = quadratic()
+        base = torch.optim.SGD([theta], lr=0.0)
+        for rho in (0.05, 0.2, 1.0):
+            opt = sf.optim.SAM(base, rho=rho)
+            opt.zero_grad()
+            opt.step(bowl(theta))
+            assert opt.last["epsilon"] == pytest.approx(rho)
+        with pytest.raises(BadInput, match="another purpose"):
+            sf.optim.SAM(torch.optim.Adadelta([theta]))
+        with pytest.raises(BadInput, match="maximize"):
+            sf.optim.SAM(torch.optim.SGD([theta], lr=0.1, maximize=True))
+
+    def test_groups_stay_shared_and_radii_are_filled_in(self) -> None:
+        theta = quadratic()
+        plain = torch.optim.SGD([theta], lr=0.1)
+        base = torch.optim.SGD([theta], lr=0.1)
+        opt = sf.optim.SAM(base)
+        base.load_state_dict(plain.state_dict())
+        assert opt.param_groups is base.param_groups
+        opt.step(bowl(theta))
+        assert opt.last["epsilon"] == pytest.approx(0.05)
+        opt.param_groups[0]["rho"] = math.nan
+        with pytest.raises(BadInput, match="rho"):
+            opt.step(bowl(theta))
+
+    @pytest.mark.parametrize("bad", [(1.0, 2.0), {"loss": 1.0}, torch.ones(2)])
+    def test_closures_return_one_number(self, bad: object) -> None:
+        theta = quadratic()
+        run = bowl(theta)
+        opt = sf.optim.SAM(torch.optim.SGD([theta], lr=0.1))
+        with pytest.raises(BadInput, match="must return the loss"):
+            opt.step(lambda: (run(), bad)[1])
+        assert theta.grad is None
+        opt.step(run)
+
+    def test_huge_gradients_have_a_norm(self) -> None:
+        theta = nn.Parameter(torch.ones(3))
+
+        def run() -> Tensor:
+            loss = (theta * 5e20).sum()
+            loss.backward()
+            return loss
+
+        opt = sf.optim.SAM(torch.optim.SGD([theta], lr=0.0), rho=0.1)
+        opt.step(run)
+        assert opt.last["epsilon"] == pytest.approx(0.1)
+
+    def test_a_broken_gradient_says_nan(self) -> None:
+        theta = quadratic()
+        opt = sf.optim.SAM(torch.optim.SGD([theta], lr=0.0))
+        theta.data[0] = math.inf
+        opt.step(bowl(theta))
+        assert opt.last["epsilon"] == 0.0
+        assert math.isnan(opt.last["lambda"])
+
     def test_sparse_gradients_are_refused(self) -> None:
         embedding = nn.Embedding(5, 2, sparse=True)
         opt = sf.optim.SAM(torch.optim.SGD(embedding.parameters(), lr=0.1))
@@ -354,6 +410,15 @@ class TestCSAM:
         model, _ = self.step(False, focal)
         assert torch.isfinite(model.weight).all()  # type: ignore[arg-type]
 
+    def test_class_weights_keep_torchs_mean(self) -> None:
+        model = network()
+        opt = sf.optim.CSAM(torch.optim.SGD(model.parameters(), lr=0.1))
+        loss = nn.CrossEntropyLoss(weight=torch.tensor([1.0, 10.0, 0.1]))
+        x, y = batch()
+        assert torch.allclose(opt.outer(loss)(model(x), y), loss(model(x), y))
+        with pytest.raises(BadInput, match="ignored"):
+            opt.outer(nn.CrossEntropyLoss(ignore_index=1))(model(x), y)
+
     def test_unsure_examples_make_it_sam(self) -> None:
         ours, theirs = network(), network()
         one = sf.optim.CSAM(torch.optim.SGD(ours.parameters(), lr=1e-3), gamma=2.0)
@@ -471,6 +536,14 @@ class TestMuon:
         step = (before - model[2].weight.detach()).flatten(1) / 0.02  # type: ignore[operator, arg-type]
         assert float(torch.linalg.svdvals(step).max()) < 1.3
 
+    def test_names_shared_by_models_and_norms_of_several_dimensions(self) -> None:
+        one, two = nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3)), nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2))
+        opt = sf.optim.Muon([{"params": one.named_parameters()}, {"params": two.named_parameters()}])
+        assert opt.routing["0.1.weight"] == "adamw"
+        assert [name for name, rule in opt.routing.items() if rule == "muon"] == ["0.0.weight", "1.0.weight"]
+        model = nn.ModuleDict({"norm": nn.LayerNorm((4, 4)), "a": nn.Linear(4, 4), "b": nn.Linear(4, 2)})
+        assert sf.optim.Muon(model.named_parameters()).routing["norm.weight"] == "adamw"
+
     def test_scale_of_the_gradient_does_not_matter(self) -> None:
         x = torch.randn(1, 8, 30, generator=torch.Generator().manual_seed(0))
         assert torch.allclose(orthogonalise(x), orthogonalise(1e4 * x), atol=1e-5)
@@ -512,6 +585,27 @@ class TestBSAM:
             drawn = theta.detach().clone()
         assert float(drawn.std()) == pytest.approx(1 / 20, rel=0.03)
         assert float(theta.detach().abs().max()) == 0
+
+    def test_sampling_leaves_the_callers_mode_and_frozen_weights(self) -> None:
+        model = network()
+        model[0].weight.requires_grad_(False)  # type: ignore[index, union-attr, operator]
+        opt = sf.optim.BSAM(model.parameters(), examples=10)
+        x, y = batch()
+        before = model[0].weight.clone()  # type: ignore[index, union-attr, operator]
+        with torch.inference_mode(), opt.sampled():
+            assert torch.equal(model[0].weight, before)  # type: ignore[index, union-attr, arg-type]
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+            plain = model(x)
+            draws = []
+            for _ in range(2):
+                with opt.sampled():
+                    draws.append(model(x))
+            assert not draws[0].requires_grad
+            assert not torch.equal(draws[0], draws[1])
+            assert torch.equal(model(x), plain)
+        opt.step(closure(model, opt, x, y))
+        with pytest.raises(BadInput, match="another rule"):
+            opt.load_state_dict(torch.optim.AdamW(model.parameters()).state_dict() | {"state": {0: {"exp_avg": x}}})
 
     def test_precision_stays_up(self) -> None:
         model = network()
@@ -584,6 +678,39 @@ class TestBulk:
         assert float(model.theta[2].detach()) == pytest.approx(0.5, abs=1e-9)
         assert model.theta.tolist()[:2] == pytest.approx([0.99**5, -2 * 0.95**5], rel=1e-9)
 
+    @pytest.mark.parametrize("k", [1, 3])
+    def test_the_first_directions_are_the_sharpest_ones(self, k: int) -> None:
+        model = network().double()
+        x, y = batch(60)
+        hessian = Hessian(model, x, y)
+        opt = sf.optim.BulkSGD(model.parameters(), 0.1, hessian, k=k)
+        vectors = torch.linalg.eigh(hessian.dense()).eigenvectors[:, -k:]
+        opt.step(closure(model, opt, x.double(), y))
+        basis = opt.state[next(iter(model.parameters()))]["basis"]
+        assert float(torch.linalg.svdvals(basis @ vectors).min()) > 0.97
+        assert opt.last["residual"] <= 0.05
+
+    def test_parameters_that_stand_still_are_not_leant_on(self) -> None:
+        model = network()
+        opt = sf.optim.BulkSGD(model.parameters(), 0.1, GaussNewton(model, batch(60)[0]), k=2)
+        run = closure(model, opt, *batch())
+        start = torch.cat([w.flatten() for w in weights(model)])
+
+        def partly() -> Tensor:
+            loss = run()
+            model[0].weight.grad = None  # type: ignore[index, union-attr]
+            return loss
+
+        opt.step(partly)
+        moved = torch.cat([w.flatten() for w in weights(model)]) - start
+        assert float((opt.state[model[0].weight]["basis"] @ moved).abs().max()) < 1e-6  # type: ignore[index]
+
+    def test_frozen_layers(self) -> None:
+        model = network()
+        model[0].requires_grad_(False)  # type: ignore[index, operator]
+        opt = sf.optim.BulkSGD(model.parameters(), 0.1, GaussNewton(model, batch()[0]), k=1)
+        train(model, opt, 2)
+
     def test_refresh_interval_and_warm_start(self) -> None:
         model = network()
         opt = sf.optim.BulkSGD(model.parameters(), 0.05, GaussNewton(model, batch(60)[0]), k=2, refresh=3)
@@ -613,6 +740,12 @@ class TestBulk:
         d = sum(p.numel() for p in model.parameters())
         with pytest.raises(BadInput, match="k must be a whole number"):
             sf.optim.BulkSGD(model.parameters(), 0.1, operator, k=d + 1)
+        with pytest.raises(BadInput, match="operator must be"):
+            sf.optim.BulkSGD(model.parameters(), 0.1, model)  # type: ignore[arg-type]
+        with pytest.raises(BadInput, match="tol"):
+            sf.optim.BulkSGD(model.parameters(), 0.1, operator, tol=-1)
+        with pytest.raises(BadInput, match="cannot be added"):
+            sf.optim.BulkSGD(model.parameters(), 0.1, operator).add_param_group({"params": [quadratic()]})
         with pytest.raises(BadInput, match="refresh"):
             sf.optim.BulkSGD(model.parameters(), 0.1, operator, refresh=0)
         with pytest.raises(BadInput, match="lr"):
@@ -655,6 +788,9 @@ class TestSchedules:
             lambda: schedules.cosine(10, floor=2.0),
             lambda: schedules.stepped([5, 3]),
             lambda: schedules.stepped([0]),
+            lambda: schedules.stepped(5),  # type: ignore[arg-type]
+            lambda: schedules.schedule(torch.optim.SGD([quadratic()], lr=0.1), schedules.cosine),  # type: ignore[arg-type]
+            lambda: schedules.warm_up(3, schedules.cosine),  # type: ignore[arg-type]
             lambda: schedules.warm_up(-1, schedules.constant()),
         ):
             with pytest.raises(BadInput):

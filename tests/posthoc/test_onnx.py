@@ -1,4 +1,4 @@
-"""Calibrators exported to ONNX and run by onnx's own evaluator."""
+"""Calibrators exported to ONNX and run there."""
 
 import numpy as np
 import pytest
@@ -7,10 +7,11 @@ import torch
 from surefoot.posthoc import METHODS, calibrator_named
 from tests.conftest import random_predictions
 
-onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxscript")
+onnxruntime = pytest.importorskip("onnxruntime")
 
 
+@pytest.mark.filterwarnings("ignore")  # of the exporter itself
 @pytest.mark.parametrize("name", sorted(set(METHODS) - {"auto"}))
 def test_exported(name, tmp_path):
     p = random_predictions(600, 4)
@@ -20,10 +21,7 @@ def test_exported(name, tmp_path):
     torch.onnx.export(
         module, (logits,), str(path), dynamo=True, verbose=False, dynamic_shapes=({0: torch.export.Dim("n")},)
     )
-    model = onnx.load(str(path))
-    from onnx.reference import ReferenceEvaluator
-
-    evaluator = ReferenceEvaluator(model)
-    more = np.asarray(p.logits)[:50]
-    (found,) = evaluator.run(None, {evaluator.input_names[0]: more})
-    assert found == pytest.approx(module(torch.tensor(more)).numpy(), abs=1e-9)
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    more = np.asarray(p.logits)[:50]  # another number of rows than it was exported with
+    (found,) = session.run(None, {session.get_inputs()[0].name: more})
+    assert np.exp(found) == pytest.approx(module(torch.tensor(more)).exp().numpy(), abs=1e-9)

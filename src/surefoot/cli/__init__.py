@@ -8,7 +8,7 @@ import sys
 
 import typer
 
-from surefoot.cli import calibrate, demo, evaluate
+from surefoot.cli import calibrate, demo, evaluate, train
 from surefoot.errors import SurefootError
 
 __all__ = ["app", "main"]
@@ -24,6 +24,7 @@ app = typer.Typer(
 app.command("demo")(demo.demo)
 app.command("evaluate")(evaluate.evaluate)
 app.command("calibrate")(calibrate.calibrate)
+app.command("train")(train.train)
 
 
 def _version(wanted: bool) -> None:

@@ -8,17 +8,16 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.optim import Optimizer
 
 from surefoot.checks import positive
 from surefoot.errors import BadInput
 from surefoot.optim.passes import Closure, Leftovers, fresh_gradients, random_state, replayed, stored
-from surefoot.optim.two_pass import check_groups, non_negative, total_norm
+from surefoot.optim.rules import Rule, betas_of, non_negative, total_norm
 
 __all__ = ["BSAM"]
 
 
-class BSAM(Optimizer):
+class BSAM(Rule):
     """Bayesian SAM: a Gaussian N(w, 1/(N s)) over the weights, moved by gradients at noisy and at perturbed weights.
 
     A step draws θ = w + ξ/√(N s), takes g there, then g̃ at the perturbed mean w + ρ g/s, and sets
@@ -48,13 +47,10 @@ class BSAM(Optimizer):
         damping: float = 0.1,
         noise: bool = True,
     ) -> None:
-        for name, value in (("betas[0]", betas[0]), ("betas[1]", betas[1])):
-            if not 0 <= value < 1:
-                raise BadInput(f"{name} must lie in [0, 1); got {value!r}")
         defaults = {
             "lr": non_negative("lr", lr),
             "rho": non_negative("rho", rho),
-            "betas": betas,
+            "betas": betas_of(betas),
             "prior_precision": non_negative("prior_precision", prior_precision),
             "damping": positive("damping", damping),
         }
@@ -62,7 +58,6 @@ class BSAM(Optimizer):
         self._leftovers = Leftovers()
         self.last: dict[str, float] = {}
         super().__init__(params, defaults)
-        check_groups(self.param_groups)
 
     @torch.no_grad()
     def step(self, closure: Closure | Sequence[Closure] | None = None) -> Any:
@@ -94,19 +89,30 @@ class BSAM(Optimizer):
         """The model's weights replaced by a draw from the posterior, for one forward pass or more; then put back."""
         everything = [p for group in self.param_groups for p in group["params"]]
         self._begin(everything)
-        with torch.no_grad(), stored(everything):
+        with stored(everything):
             self._add_noise(everything)
-            with torch.enable_grad():
-                yield
+            yield
+        torch.clear_autocast_cache()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Put back what ``state_dict`` gave."""
+        for entry in state_dict.get("state", {}).values():
+            if not {"momentum_buffer", "precision"} <= set(entry):
+                raise BadInput(f"this state is of another rule: it has {', '.join(entry)}; BSAM keeps precision")
+        super().load_state_dict(state_dict)
 
     def _begin(self, parameters: Sequence[Tensor]) -> None:
-        for p in parameters:
-            if not self.state[p]:
-                self.state[p] = {"momentum_buffer": torch.zeros_like(p), "precision": torch.ones_like(p)}
+        with torch.inference_mode(False):  # what is made inside one could never be updated
+            for p in parameters:
+                if not self.state[p]:
+                    self.state[p] = {"momentum_buffer": torch.zeros_like(p), "precision": torch.ones_like(p)}
 
+    @torch.no_grad()
     def _add_noise(self, parameters: Sequence[Tensor]) -> None:
         for p in parameters:
-            p.add_(torch.randn_like(p) / (self._examples * self.state[p]["precision"]).sqrt())
+            if p.requires_grad:
+                p.add_(torch.randn_like(p) / (self._examples * self.state[p]["precision"]).sqrt())
+        torch.clear_autocast_cache()  # of weights cast before they moved
 
     def _part(
         self,

@@ -9,13 +9,12 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from torch.optim import Optimizer
 
 from surefoot.checks import whole
 from surefoot.curvature.lanczos import Eigenpairs
 from surefoot.errors import BadInput
 from surefoot.optim.passes import Closure
-from surefoot.optim.two_pass import check_groups, non_negative
+from surefoot.optim.rules import Rule, non_negative
 
 __all__ = ["BulkSGD", "DomSGD"]
 
@@ -29,12 +28,13 @@ class Curvature(Protocol):
     def top(self, k: int, tol: float, start: Tensor | None, *, max_matvecs: int) -> Eigenpairs: ...
 
 
-class _Projected(Optimizer):
+class _Projected(Rule):
     """SGD whose update is projected; the shared part of both rules.
 
     Attributes:
         last: of the last step, ``captured`` = ‖VVᵀu‖ / ‖u‖ of the update u before it was projected, and, where the
-            directions were found anew, ``sharpness`` (the largest eigenvalue) and ``matvecs``.
+            directions were found anew, ``sharpness`` (the largest eigenvalue), ``residual`` (the largest one of the
+            directions, relative to it) and ``matvecs``.
     """
 
     def __init__(
@@ -47,9 +47,16 @@ class _Projected(Optimizer):
         tol: float = 5e-2,
         products: int | None = None,
     ) -> None:
+        if not (hasattr(operator, "top") and isinstance(getattr(operator, "parameters", None), Mapping)):
+            raise BadInput(
+                "operator must be a GaussNewton, a Hessian or a Sharpness of the model on its training data; "
+                f"got {type(operator).__name__}"
+            )
+        if isinstance(tol, bool) or not isinstance(tol, int | float) or not 0 < tol < 1:
+            raise BadInput(f"tol must lie between 0 and 1; got {tol!r}")
+        self._order: list[Tensor] = []
         super().__init__(params, {"lr": non_negative("lr", lr)})
-        check_groups(self.param_groups)
-        ours = {p for group in self.param_groups for p in group["params"]}
+        ours = {p for group in self.param_groups for p in group["params"] if p.requires_grad}
         self._order = list(operator.parameters.values())
         if len(ours) != len(self._order) or any(p not in ours for p in self._order):
             raise BadInput(
@@ -69,14 +76,11 @@ class _Projected(Optimizer):
     @torch.no_grad()
     def step(self, closure: Closure | None = None) -> Any:
         """One step; returns the closure's loss, if there is one."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        loss = self._run(closure)
         rates = {p: float(group["lr"]) for group in self.param_groups for p in group["params"]}
         rate = max(rates.values())
         self.last = {}
-        basis = self._basis()
+        basis = _restricted(self._basis(), self._order)
         # In units of the largest rate, so that one rate for all takes the very step of SGD.
         parts = [_scaled(p, rates[p] / rate if rate else 1.0) for p in self._order]
         update = torch.cat([part.reshape(-1) for part in parts])
@@ -96,23 +100,46 @@ class _Projected(Optimizer):
         before: Tensor | None = memory.get("basis")
         age = int(memory.get("age", 0))
         memory["age"] = torch.tensor(float((age + 1) % self._refresh))
+        if before is not None and len(before) != self._k:
+            before = None  # of a checkpoint with another k
         if self._k == 0 or (before is not None and age):
             return self._nothing() if before is None else before
         fresh = getattr(self._operator, "refresh", None)  # a Sharpness reader always takes the model as it is
         if fresh is not None:
             fresh()
-        most = self._products or (4 if before is None else 2) * self._k
+        # The first basis may serve for long, so it gets what it needs; later ones start close.
+        most = self._products or (max(60, 20 * self._k) if before is None else max(8, 2 * self._k))
         found = self._operator.top(self._k, self._tol, None if before is None else before.T, max_matvecs=most)
         if found.outcome == "non-finite":  # the gradient will not be finite either
             return self._nothing() if before is None else before
         # Ritz vectors are orthonormal up to rounding of the products' precision; a projection must be one.
         memory["basis"] = torch.linalg.qr(found.vectors.double()).Q.T.to(found.vectors).contiguous()
-        self.last |= {"sharpness": float(found.values[0]), "matvecs": float(found.matvecs)}
+        scale = float(found.values.abs().max()) or 1.0
+        self.last |= {
+            "sharpness": float(found.values[0]),
+            "residual": float(found.residuals.max()) / scale,
+            "matvecs": float(found.matvecs),
+        }
         kept: Tensor = memory["basis"]
         return kept
 
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Groups are given when the rule is made: the operator's vectors run over a fixed set of parameters."""
+        if self._order:
+            raise BadInput("a parameter group cannot be added: make a new operator of all parameters and a new rule")
+        super().add_param_group(param_group)
+
     def _nothing(self) -> Tensor:
         return self._order[0].new_zeros(0, sum(p.numel() for p in self._order))
+
+
+def _restricted(basis: Tensor, parameters: list[Tensor]) -> Tensor:
+    """The basis (k, d) among the parameters that have gradients: the others stand still, and must not be leant on."""
+    if all(p.grad is not None for p in parameters) or not len(basis):
+        return basis
+    moving = torch.cat([torch.full((p.numel(),), float(p.grad is not None)) for p in parameters]).to(basis)
+    rows: Tensor = torch.linalg.qr((basis * moving).double().T).Q.T.to(basis)
+    return rows
 
 
 def _scaled(p: Tensor, factor: float) -> Tensor:
@@ -133,7 +160,7 @@ class BulkSGD(_Projected):
         k: how many directions; 0 is SGD.
         refresh: steps between searches for V, each started from the last.
         tol: of the eigenvectors.
-        products: most products a search; by default 4 k for the first and 2 k for later ones.
+        products: most products a search; by default as many as the first one needs, and 2 k, but at least 8, later.
     """
 
     def project(self, update: Tensor, inside: Tensor) -> Tensor:

@@ -14,8 +14,9 @@ from torch.optim import Optimizer
 
 from surefoot.errors import BadInput
 from surefoot.optim.passes import Closure
+from surefoot.optim.rules import non_negative
 from surefoot.optim.sam import SAM
-from surefoot.optim.two_pass import entropy_coefficients, non_negative
+from surefoot.optim.two_pass import entropy_coefficients
 
 __all__ = ["CSAM", "OuterLoss", "confidence_weight"]
 
@@ -75,13 +76,13 @@ class CSAM(SAM):
         return OuterLoss(self, loss)
 
     def weighted(self, logits: Tensor, labels: Tensor, values: Tensor) -> Tensor:
-        """The mean over the batch that this pass asks for, of per-example values (n,)."""
+        """(n,) the per-example values that this pass asks for."""
         self._used = True
         self._plain.add(values.detach())
         if self.phase != "descent" or self.gamma == 0:
-            return values.mean()
+            return values
         weight = confidence_weight(logits, labels, self.gamma)
-        return ((weight.detach() if self.detach else weight) * values).mean()
+        return (weight.detach() if self.detach else weight) * values
 
     def _pass(self, phase: str, parameters: Sequence[Tensor], closure: Closure) -> Any:
         self._plain, self._used = _Mean(), False
@@ -92,11 +93,10 @@ class CSAM(SAM):
             )
         return loss
 
-    def _losses(self, loss: Any, perturbed: Any, slope: float) -> dict[str, float]:
-        found = super()._losses(loss, perturbed, slope)
+    def _losses(self, before: float, after: float, slope: float) -> dict[str, float]:
         # Eq. 4 is no cross-entropy: λ is of the plain loss at the perturbed point.
-        plain = self._plain.value if self._used else found["perturbed_loss"]
-        return {**found, "perturbed_loss": plain, **entropy_coefficients(found["loss"], plain, slope)}
+        plain = self._plain.value if self._used and not math.isnan(after) else after
+        return {"loss": before, "perturbed_loss": plain, **entropy_coefficients(before, plain, slope)}
 
 
 class OuterLoss(nn.Module):
@@ -107,6 +107,8 @@ class OuterLoss(nn.Module):
         reduction = getattr(loss, "reduction", "none")
         if reduction == "sum":
             raise BadInput("the loss must be a mean or per example (reduction='none'); got reduction='sum'")
+        # A weighted mean of torch's divides by the sum of the labels' weights.
+        self._weights: Tensor | None = getattr(loss, "weight", None) if reduction == "mean" else None
         if reduction == "mean":
             loss = copy.copy(loss)
             loss.reduction = "none"  # type: ignore[attr-defined]
@@ -121,13 +123,16 @@ class OuterLoss(nn.Module):
             )
         if self._optimizer.phase != "descent":  # the second pass sees the labels of the first
             _check_range(labels, logits.shape[1])
+            if bool((labels == getattr(self.loss, "ignore_index", -1)).any()):
+                raise BadInput("labels to be ignored have no probability to weigh by; leave those rows out")
         values = self.loss(logits, labels)
         if values.shape != labels.shape:
             raise BadInput(
                 f"the loss must give one value for each of {len(labels)} examples; got shape {tuple(values.shape)}; "
                 "pass it with reduction='none'"
             )
-        return self._optimizer.weighted(logits, labels, values)
+        found = self._optimizer.weighted(logits, labels, values)
+        return found.mean() if self._weights is None else found.sum() / self._weights[labels].sum()
 
 
 def _check_range(labels: Tensor, classes: int) -> None:

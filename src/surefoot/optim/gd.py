@@ -7,7 +7,7 @@ from typing import Any
 
 from torch.optim import SGD
 
-from surefoot.optim.two_pass import non_negative
+from surefoot.optim.rules import check_groups, non_negative
 
 __all__ = ["GD"]
 
@@ -22,3 +22,4 @@ class GD(SGD):
 
     def __init__(self, params: Iterable[Any], lr: float) -> None:
         super().__init__(params, lr=non_negative("lr", lr))
+        check_groups(self.param_groups)

@@ -8,12 +8,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.optim import Optimizer
 from torch.optim.adamw import adamw
 
 from surefoot.errors import BadInput
 from surefoot.optim.passes import Closure
-from surefoot.optim.two_pass import check_groups, non_negative
+from surefoot.optim.rules import Rule, betas_of, check_groups, non_negative
 
 __all__ = ["Muon", "orthogonalise"]
 
@@ -57,11 +56,13 @@ def _newton_schulz(matrices: Tensor, steps: int) -> Tensor:
     return found
 
 
-class Muon(Optimizer):
+class Muon(Rule):
     """Muon for every weight of two or more dimensions but the head; AdamW for the head, biases and norms.
 
-    A kernel (o, i, h, w) is taken as the matrix (o, i·h·w). The head is the last such weight. ``adamw`` names what else
-    goes to AdamW, for instance embeddings or the first layer. The routing is logged, and kept in ``routing``.
+    A kernel (o, i, h, w) is taken as the matrix (o, i·h·w). Norms of several dimensions are known by ``norm`` in their
+    name. The head is the last such weight; where it is tied to an embedding, it has the embedding's name and place.
+    ``adamw`` names what else goes to AdamW, for instance embeddings or the first layer. The routing is logged, and kept
+    in ``routing``.
 
     Args:
         params: ``model.named_parameters()`` (or parameters alone, or groups of either).
@@ -90,9 +91,8 @@ class Muon(Optimizer):
     ) -> None:
         if isinstance(adamw, str):
             raise BadInput(f"adamw must be a list of names; got the string {adamw!r}; write [{adamw!r}]")
-        for name, value in (("momentum", momentum), ("betas[0]", betas[0]), ("betas[1]", betas[1])):
-            if not 0 <= value < 1:
-                raise BadInput(f"{name} must lie in [0, 1); got {value!r}")
+        if isinstance(momentum, bool) or not isinstance(momentum, int | float) or not 0 <= momentum < 1:
+            raise BadInput(f"momentum must lie in [0, 1); got {momentum!r}")
         if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
             raise BadInput(f"steps must be a whole number of at least 1; got {steps!r}")
         defaults = {
@@ -102,10 +102,10 @@ class Muon(Optimizer):
             "nesterov": nesterov,
             "weight_decay": non_negative("weight_decay", weight_decay),
             "steps": steps,
-            "betas": betas,
-            "eps": eps,
+            "betas": betas_of(betas),
+            "eps": non_negative("eps", eps),
         }
-        groups = [_named(group, index) for index, group in enumerate(_as_groups(params))]
+        groups = _distinct([_named(group, index) for index, group in enumerate(_as_groups(params))])
         check_groups(groups)
         self.routing = _route(groups)
         matrices = [name for name, rule in self.routing.items() if rule == "muon"]
@@ -131,10 +131,7 @@ class Muon(Optimizer):
     @torch.no_grad()
     def step(self, closure: Closure | None = None) -> Any:
         """One step; returns the closure's loss, if there is one."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        loss = self._run(closure)
         for group in self.param_groups:
             parameters = [p for p in group["params"] if p.grad is not None]
             if parameters and group["rule"] == "muon":
@@ -146,6 +143,8 @@ class Muon(Optimizer):
     def _muon(self, group: dict[str, Any], parameters: list[Tensor]) -> None:
         momentum, rate = group["momentum"], float(group["lr"])
         gradients = [p.grad for p in parameters if p.grad is not None]
+        if any(gradient.is_sparse for gradient in gradients):
+            raise BadInput("Muon takes no sparse gradients; build the embedding with sparse=False, or name it in adamw")
         for p in parameters:
             if "momentum_buffer" not in self.state[p]:
                 self.state[p]["momentum_buffer"] = torch.zeros_like(p)
@@ -208,8 +207,24 @@ def _named(group: dict[str, Any], index: int) -> dict[str, Any]:
 
 
 def _route(groups: Sequence[dict[str, Any]]) -> dict[str, str]:
-    """Which rule takes which parameter, by name."""
-    return {name: "muon" if p.ndim >= 2 else "adamw" for group in groups for name, p in group["params"]}
+    """Which rule takes which parameter, by name; biases and norms of several dimensions are no matrices either."""
+    found = {}
+    for group in groups:
+        for name, p in group["params"]:
+            vector = p.ndim < 2 or name.endswith("bias") or "norm" in name.lower()
+            found[name] = "adamw" if vector else "muon"
+    return found
+
+
+def _distinct(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Names with the number of their group in front, where groups of several models share some."""
+    names = [name for group in groups for name, _ in group["params"]]
+    if len(set(names)) == len(names):
+        return groups
+    return [
+        {**group, "params": [(f"{index}.{name}", p) for name, p in group["params"]]}
+        for index, group in enumerate(groups)
+    ]
 
 
 def _called(wanted: Sequence[str], names: Iterable[str]) -> dict[str, str]:

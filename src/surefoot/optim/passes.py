@@ -1,8 +1,8 @@
 """Asking a closure for gradients twice in one step, so that the model's own state advances once.
 
 An optimizer owns no model. In the second pass the random numbers of the first are replayed, so that both passes see
-the same dropout masks and noise, and what normalisation layers remember is put back afterwards: they are met through
-torch's global forward hook, whoever holds them.
+the same dropout masks and noise, and what modules remember in their buffers (running statistics above all) is put back
+afterwards: they are met through torch's global forward hook, whoever holds them, with all their children.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from surefoot.errors import BadInput
 __all__ = ["Closure", "Leftovers", "fresh_gradients", "random_state", "replayed", "stored"]
 
 Closure = Callable[[], Any]
+
+_LARGEST = 1 << 20  # numbers of a buffer that is still taken for a memory, not for a table
 
 
 def fresh_gradients(parameters: Sequence[Tensor], closure: Closure) -> Any:
@@ -62,13 +64,17 @@ def replayed(start: Callable[[], None], devices: set[torch.device]) -> Iterator[
     Weights cast by an enclosing autocast are forgotten at both ends, since the parameters have moved.
     """
     end = random_state(devices)
-    kept: dict[Tensor, Tensor] = {}
+    met: set[nn.Module] = set()
+    kept: list[tuple[nn.Module, str, Tensor, Tensor]] = []
 
     def keep(module: nn.Module, _: Any) -> None:
-        if module.training and "running_mean" in module._buffers:
-            for buffer in module._buffers.values():
-                if buffer is not None and buffer not in kept:
-                    kept[buffer] = buffer.clone()
+        if module in met:
+            return
+        # The children too: a compiled or scripted model calls them without a hook.
+        for each in module.modules():
+            if each not in met:
+                met.add(each)
+                kept.extend((each, name, buffer, buffer.clone()) for name, buffer in _memory_of(each))
 
     torch.clear_autocast_cache()
     handle = register_module_forward_pre_hook(keep)
@@ -80,8 +86,19 @@ def replayed(start: Callable[[], None], devices: set[torch.device]) -> Iterator[
         end()
         torch.clear_autocast_cache()
         with torch.no_grad():
-            for buffer, value in kept.items():
+            for module, name, buffer, value in kept:
                 buffer.copy_(value)
+                if getattr(module, name) is not buffer and not isinstance(module, torch.jit.ScriptModule):
+                    setattr(module, name, buffer)  # a module that assigns its statistics anew
+
+
+def _memory_of(module: nn.Module) -> list[tuple[str, Tensor]]:
+    """The buffers that a forward pass may change: those of a module in training, large tables of constants aside."""
+    if not module.training:
+        return []
+    own = list(module.named_buffers(recurse=False))
+    statistics = any(name == "running_mean" for name, _ in own)
+    return [(name, buffer) for name, buffer in own if statistics or buffer.numel() <= _LARGEST]
 
 
 @contextlib.contextmanager
@@ -104,6 +121,9 @@ class Leftovers:
 
     def __init__(self) -> None:
         self._seen: dict[int, tuple[weakref.ref[Tensor], int]] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_seen": {}}  # a copy holds other gradients
 
     def remember(self, parameters: Sequence[Tensor]) -> None:
         """The gradients as they are now belong to the step that ends."""

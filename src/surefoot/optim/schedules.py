@@ -31,8 +31,8 @@ def cosine(total: int, floor: float = 0.0) -> Factor:
 
 def stepped(milestones: Sequence[int], factor: float = 0.1) -> Factor:
     """Times ``factor`` from each milestone on."""
-    if list(milestones) != sorted(set(milestones)):
-        raise BadInput(f"milestones must increase; got {list(milestones)}")
+    if not isinstance(milestones, Sequence) or list(milestones) != sorted(set(milestones)):
+        raise BadInput(f"milestones must be a list of increasing steps; got {milestones!r}")
     for milestone in milestones:
         whole("milestones", milestone, 1)
     positive("factor", factor)
@@ -42,6 +42,7 @@ def stepped(milestones: Sequence[int], factor: float = 0.1) -> Factor:
 def warm_up(steps: int, then: Factor) -> Factor:
     """A straight line from 1/``steps`` at step 0 to 1 at step ``steps`` − 1, and then ``then``, started at 0."""
     whole("steps", steps, 0)
+    _check_made("then", then)
     return lambda step: (step + 1) / steps if step < steps else then(step - steps)
 
 
@@ -54,4 +55,11 @@ def schedule(optimizer: Optimizer, factor: Factor) -> LambdaLR:
     >>> s.get_last_lr()
     [0.05]
     """
+    _check_made("factor", factor)
     return LambdaLR(optimizer, factor)
+
+
+def _check_made(name: str, factor: Factor) -> None:
+    makers: tuple[object, ...] = (constant, cosine, stepped, warm_up)
+    if factor in makers or not callable(factor):
+        raise BadInput(f"{name} must be a function of the step, such as cosine(1000); got {factor!r}")

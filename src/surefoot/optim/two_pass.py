@@ -14,8 +14,9 @@ from torch.optim import Optimizer
 
 from surefoot.errors import BadInput
 from surefoot.optim.passes import Closure, Leftovers, fresh_gradients, random_state, replayed, stored
+from surefoot.optim.rules import Rule, check_groups, non_negative, total_norm
 
-__all__ = ["Ascent", "TwoPass", "check_groups", "entropy_coefficients", "non_negative", "total_norm"]
+__all__ = ["Ascent", "TwoPass", "entropy_coefficients"]
 
 
 @dataclass(frozen=True)
@@ -35,12 +36,13 @@ class Ascent:
     slope: float
 
 
-class TwoPass(Optimizer):
+class TwoPass(Rule):
     """A torch optimizer around another one, whose gradient it takes at a perturbed point.
 
     ``step(closure)`` runs the closure twice; the closure computes the loss of the whole batch (all micro-batches of
     it), calls ``backward`` and returns the loss. Batch-norm statistics and torch's random numbers advance once, and
-    both passes see the same dropout masks. The two share ``param_groups`` and ``state``, so schedulers may hold either.
+    both passes see the same dropout masks. ``param_groups`` and ``state`` are the base's, so schedulers
+    may hold either.
 
     Attributes:
         base: the optimizer that takes the step.
@@ -62,14 +64,46 @@ class TwoPass(Optimizer):
             )
         if getattr(base, "needs_closure", False) or isinstance(base, torch.optim.LBFGS):
             raise BadInput(f"base must take one gradient a step; {type(base).__name__} takes several")
+        if "rho" in base.defaults:
+            raise BadInput(f"base must not have a rho of its own; {type(base).__name__} has one for another purpose")
+        if any(group.get("maximize") for group in base.param_groups):
+            raise BadInput("base must minimise; it was built with maximize=True: minimise the negative instead")
         check_groups(base.param_groups)
-        self.base, self._rho = base, non_negative("rho", rho)
+        self._rho = non_negative("rho", rho)
+        # A base wrapped before carries that wrapper's radius, unless a group was given its own.
+        before = getattr(base, "_wrapped_rho", None)
+        for group in base.param_groups:
+            if before is not None and group.get("rho") == before:
+                del group["rho"]
+        self.base = base
+        base._wrapped_rho = self._rho  # type: ignore[attr-defined]
         self._memory: dict[Tensor, dict[str, Tensor]] = {}
         self._leftovers = Leftovers()
         self.phase: str | None = None
         self.last: dict[str, float] = {}
         super().__init__(base.param_groups, {**base.defaults, "rho": self._rho})
-        self._share()
+
+    # One list and one state, the base's: whoever loads, schedules or adds to either changes both.
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """The base's parameter groups."""
+        return self.base.param_groups
+
+    @param_groups.setter
+    def param_groups(self, value: list[dict[str, Any]]) -> None:
+        if value:  # torch's constructor starts from nothing
+            self.base.param_groups = value
+
+    @property
+    def state(self) -> Any:
+        """The base's state."""
+        return self.base.state
+
+    @state.setter
+    def state(self, value: Any) -> None:
+        if value:
+            self.base.state = value
 
     @abstractmethod
     def ascent(self, parameters: list[Tensor], gradients: list[Tensor], norm: float) -> Ascent:
@@ -77,11 +111,11 @@ class TwoPass(Optimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """As in torch; the group is the base's too."""
+        non_negative("rho", param_group.get("rho", self._rho))
         if not any(param_group is held for held in self.base.param_groups):
             check_groups([param_group])
             self.base.add_param_group(param_group)
-        for group in self.base.param_groups:
-            non_negative("rho", group.setdefault("rho", self._rho))
+        self._radii()
 
     @property
     def ascending(self) -> bool:
@@ -103,22 +137,13 @@ class TwoPass(Optimizer):
                 "backward and returns it: opt.step(closure), or opt.step(closure, scaler=scaler) with a GradScaler"
             )
         parameters = [p for group in self.param_groups for p in group["params"]]
-        devices = {p.device for p in parameters}
         self._leftovers.refuse_others(parameters)
-        start = random_state(devices)
-        loss = self._pass("ascent", parameters, closure)
-        if scaler is not None:
-            torch._foreach_mul_([p.grad for p in parameters if p.grad is not None], 1.0 / scaler.get_scale())
-        with stored(parameters):
-            size, slope = self._perturb()
-            if math.isfinite(size):
-                with replayed(start, devices):
-                    perturbed = self._pass("descent", parameters, closure)
-        if math.isfinite(size):
-            self.last = {"epsilon": size, **self._losses(loss, perturbed, slope)}
-        else:
-            # The base (or the scaler) answers a broken gradient as it would without us.
-            self.last = {"epsilon": 0.0, "loss": _number(loss)}
+        try:
+            loss = self._two_passes(parameters, closure, scaler)
+        except BaseException:
+            for p in parameters:  # half of a sum is no gradient
+                p.grad = None
+            raise
         if scaler is None:
             self.base.step()
         else:
@@ -142,7 +167,6 @@ class TwoPass(Optimizer):
         bare = {index: {k: v for k, v in e.items() if k not in self.remembers} for index, e in entries.items()}
         # A parameter that only we knew something of must stay unknown to the base, which starts from what is missing.
         self.base.load_state_dict({**state_dict, "state": {index: e for index, e in bare.items() if e}})
-        self._share()
         order = [p for group in self.param_groups for p in group["params"]]
         self._memory = {
             order[index]: {k: v.detach().clone().to(order[index]) for k, v in entry.items() if k in self.remembers}
@@ -150,9 +174,34 @@ class TwoPass(Optimizer):
             if any(k in self.remembers for k in entry)
         }
 
+    def _two_passes(self, parameters: list[Tensor], closure: Closure, scaler: Any) -> Any:
+        """The loss; the gradient at the perturbed point is left on the parameters, which are as they were."""
+        devices = {p.device for p in parameters}
+        start = random_state(devices)
+        loss = self._pass("ascent", parameters, closure)
+        before = _number(loss)
+        if scaler is not None:
+            torch._foreach_mul_([p.grad for p in parameters if p.grad is not None], 1.0 / scaler.get_scale())
+        with stored(parameters):
+            size, slope = self._perturb()
+            if math.isfinite(size):
+                with replayed(start, devices):
+                    perturbed = self._pass("descent", parameters, closure)
+        if math.isfinite(size):
+            self.last = {"epsilon": size, **self._losses(before, _number(perturbed), slope)}
+        else:
+            # The base (or the scaler) answers a broken gradient as it would without us.
+            self.last = {"epsilon": 0.0, **self._losses(before, math.nan, math.nan)}
+        return loss
+
+    def _radii(self) -> list[float]:
+        """ρ of every group; one that came without, from a checkpoint of the base alone, gets ours."""
+        return [non_negative("rho", group.setdefault("rho", self._rho)) for group in self.param_groups]
+
     def _perturb(self) -> tuple[float, float]:
         """Add ε to the parameters; ‖ε‖ and ⟨g, ε⟩, both NaN and nothing moved if the gradient is not finite."""
-        moved = [(group["rho"], p) for group in self.param_groups for p in group["params"] if p.grad is not None]
+        groups = zip(self._radii(), self.param_groups, strict=True)
+        moved = [(rho, p) for rho, group in groups for p in group["params"] if p.grad is not None]
         gradients = [p.grad for _, p in moved if p.grad is not None]
         norm = total_norm(gradients)
         if not math.isfinite(norm):
@@ -174,9 +223,6 @@ class TwoPass(Optimizer):
         sizes = (rho / ascent.norm * total_norm(directions) for rho, (_, directions) in parts.items())
         return math.hypot(*sizes), math.nan  # paper B's bound is for one radius
 
-    def _share(self) -> None:
-        self.param_groups, self.state = self.base.param_groups, self.base.state
-
     def _pass(self, phase: str, parameters: Sequence[Tensor], closure: Closure) -> Any:
         self.phase = phase
         try:
@@ -184,8 +230,7 @@ class TwoPass(Optimizer):
         finally:
             self.phase = None
 
-    def _losses(self, loss: Any, perturbed: Any, slope: float) -> dict[str, float]:
-        before, after = _number(loss), _number(perturbed)
+    def _losses(self, before: float, after: float, slope: float) -> dict[str, float]:
         return {"loss": before, "perturbed_loss": after, **entropy_coefficients(before, after, slope)}
 
 
@@ -203,31 +248,12 @@ def entropy_coefficients(loss: float, perturbed: float, slope: float) -> dict[st
     return {"lambda": sure / math.expm1(-loss), "lambda0": bounded}
 
 
-def total_norm(tensors: Sequence[Tensor]) -> float:
-    """‖·‖₂ of all tensors together; halves are summed in float32."""
-    if not tensors:
-        return 0.0
-    half = any(tensor.dtype in (torch.float16, torch.bfloat16) for tensor in tensors)
-    norms = torch._foreach_norm(list(tensors), 2, torch.float32) if half else torch._foreach_norm(list(tensors))
-    together = torch.stack([norm.to(norms[0].device, torch.float64) for norm in norms])
-    return float(torch.linalg.vector_norm(together))
-
-
-def non_negative(name: str, value: Any) -> float:
-    """``value`` as a finite float of at least 0."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not (0 <= value < math.inf):
-        raise BadInput(f"{name} must be a finite number of at least 0; got {value!r}")
-    return float(value)
-
-
-def check_groups(groups: Sequence[dict[str, Any]]) -> None:
-    """A clear error for a parameter group without parameters; a generator of them becomes a list."""
-    for index, group in enumerate(groups):
-        if not isinstance(group["params"], Tensor):
-            group["params"] = list(group["params"])
-        if not len(group["params"]):
-            raise BadInput(f"parameter group {index} is empty; give it parameters or leave it out")
-
-
 def _number(loss: Any) -> float:
-    return math.nan if loss is None else float(loss.detach() if isinstance(loss, Tensor) else loss)
+    if loss is None:
+        return math.nan
+    if isinstance(loss, Tensor) and loss.numel() == 1:
+        return float(loss.detach())
+    if isinstance(loss, int | float):
+        return float(loss)
+    shape = f" of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else ""
+    raise BadInput(f"the closure must return the loss, one number; got {type(loss).__name__}{shape}")

@@ -126,6 +126,14 @@ class _Logistic(nn.Module):
         return torch.sigmoid(torch.log(clipped) * c[:, 0] - torch.log1p(-clipped) * c[:, 1] + c[:, 2])
 
 
+def _places(knots: Tensor, p: Tensor) -> Tensor:
+    """(t, n) how many knots of each row (t, m) lie below p (t, n)."""
+    if not torch.jit.is_scripting() and torch.onnx.is_in_onnx_export():  # type: ignore[attr-defined]
+        # ONNX has no binary search: count.
+        return (knots[:, None, :] < p[:, :, None]).sum(2)
+    return torch.searchsorted(knots, p)
+
+
 class _Lookup(nn.Module):
     knots: Tensor
     values: Tensor
@@ -151,7 +159,7 @@ class _Lookup(nn.Module):
 
     def forward(self, probs: Tensor) -> Tensor:
         p = probs.T.contiguous()
-        at = torch.searchsorted(self.knots, p)
+        at = _places(self.knots, p)
         if self.steps:
             return torch.gather(self.values, 1, at).T
         # Straight lines, level beyond the first and last knot.

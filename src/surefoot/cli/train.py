@@ -1,0 +1,86 @@
+"""``surefoot train SPEC.toml``: one run; the same command again goes on where it stopped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from surefoot.training.run import Result
+
+__all__ = ["show", "train"]
+
+_SHOWN = ("train.accuracy", "test.accuracy", "train.ece", "test.ece", "test.nll", "sharpness", "train.log_q")
+
+
+def train(
+    spec: Annotated[Path, typer.Argument(help="A .toml file that says what the run is.")],
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="Change the spec: rule.lr=0.1; may be repeated.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder of runs; the run's own folder is named by its spec.")] = Path(
+        "runs"
+    ),
+    data: Annotated[Path | None, typer.Option(envvar="SUREFOOT_DATA", help="Folder of data sets.")] = None,
+    json_: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+) -> None:
+    """Train a classifier, reading calibration, margins and curvature along the way; run again to resume."""
+    from surefoot.training.records import canonical
+    from surefoot.training.run import run
+    from surefoot.training.spec import read_spec
+
+    wanted = read_spec(spec, set_)
+    with _bar() as watch:
+        result = run(wanted, out, data, watch)
+    if json_:
+        final = {"folder": str(result.folder), "outcome": result.outcome, "step": result.step, "final": result.final}
+        typer.echo(canonical(final))
+    else:
+        show(result)
+    codes = {"diverged": 3, "interrupted": 130}
+    raise typer.Exit(codes.get(result.outcome, 0))
+
+
+def show(result: Result) -> None:
+    """The end of a run in a few lines."""
+    said = {
+        "finished": f"finished after {result.step:,} steps",
+        "diverged": f"diverged at step {result.step:,}: its loss is not finite; the last finite reading is below",
+        "interrupted": f"interrupted after {result.step:,} steps; the same command goes on from there",
+    }[result.outcome]
+    typer.echo(f"{result.folder}: {'' if result.fresh else 'had '}{said}")
+    for name in _SHOWN:
+        if name in result.final:
+            typer.echo(f"  {name:16} {result.final[name]:.4f}")
+
+
+class _bar:  # noqa: N801
+    """A progress bar with loss, accuracy, ECE, sharpness and the time left."""
+
+    def __enter__(self) -> Any:
+        import sys
+
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
+        self._progress = Progress(
+            *columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()
+        )
+        self._progress.start()
+        self._task = self._progress.add_task("", total=None)
+        self._last: dict[str, Any] = {}
+        return self._watch
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def _watch(self, step: int, steps: int, loss: float, reading: dict[str, Any] | None) -> None:
+        self._last |= reading or {}
+        facts = [f"loss {loss:.4f}"]
+        for label, name in (("accuracy", "test.accuracy"), ("ECE", "test.ece"), ("sharpness", "sharpness")):
+            if name in self._last:
+                facts.append(f"{label} {self._last[name]:.4g}")
+        self._progress.update(self._task, completed=step, total=steps, description="  ".join(facts))

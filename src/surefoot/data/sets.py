@@ -1,0 +1,199 @@
+"""Data sets by name: what they are, where their files are looked for, and how to get them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from surefoot.data.formats import Arrays, read_cifar, read_folder, read_idx, read_mat, read_npz, unpacked
+from surefoot.errors import BadInput
+
+__all__ = ["SETS", "DataSet", "Source", "load_set"]
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """Training and test examples as they came: images uint8 (n, h, w, c) or numbers (n, ...), labels int64 (n,)."""
+
+    name: str
+    x_train: NDArray[np.generic]
+    y_train: NDArray[np.int64]
+    x_test: NDArray[np.generic]
+    y_test: NDArray[np.int64]
+    classes: int
+
+    def digest(self) -> str:
+        """SHA-256 of all arrays, with their shapes and types."""
+        found = hashlib.sha256()
+        for array in (self.x_train, self.y_train, self.x_test, self.y_test):
+            found.update(f"{array.dtype.str}{array.shape}".encode())
+            found.update(np.ascontiguousarray(array).data)
+        return found.hexdigest()
+
+
+@dataclass(frozen=True)
+class Source:
+    """How a set is read from a folder of data, and what to do where it is missing.
+
+    ``load(root)`` returns None if none of its files is there.
+    """
+
+    load: Callable[[Path], Arrays | None]
+    what: str
+    remedy: str
+
+
+def load_set(name: str, root: Path | None) -> DataSet:
+    """The data set ``name`` from the folder ``root``; ``arrays:NAME`` is the user's own ``NAME.npz`` there.
+
+    >>> load_set("digits", None).x_train.shape
+    (1437, 8, 8, 1)
+    """
+    if name == "digits":
+        return _checked(name, _digits())
+    own = name.removeprefix("arrays:") if name.startswith("arrays:") else None
+    if own is None and name not in SETS:
+        near = get_close_matches(name, SETS, 1)
+        raise BadInput(
+            f"data must be one of {', '.join(SETS)} or arrays:NAME; got {name!r}"
+            + (f"; did you mean {near[0]!r}?" if near else "")
+        )
+    if own is not None and (not own or Path(own).name != own):
+        raise BadInput(f"arrays:NAME takes the name of an .npz file in the data folder, not a path; got {own!r}")
+    if root is None:
+        raise BadInput(f"{name} needs a folder of data; give --data DIR or set SUREFOOT_DATA")
+    if own is not None:
+        path = root / f"{own.removesuffix('.npz')}.npz"
+        if not path.exists():
+            raise BadInput(f"there is no {path.name} in the data folder; put x_train, y_train, x_test, y_test there")
+        return _checked(name, read_npz(path))
+    source = SETS[name]
+    found = source.load(root)
+    if found is None:
+        raise BadInput(f"{name} is not in the data folder; {source.remedy}")
+    return _checked(name, found)
+
+
+def _checked(name: str, arrays: Arrays) -> DataSet:
+    x_train, y_train, x_test, y_test = arrays
+    for part, x, y in (("train", x_train, y_train), ("test", x_test, y_test)):
+        if len(x) == 0 or y.shape != (len(x),):
+            raise BadInput(
+                f"{name}: x_{part} and y_{part} must have the same length above 0; got {x.shape} and {y.shape}"
+            )
+        if x.dtype.kind not in "fiu":
+            raise BadInput(f"{name}: x_{part} must hold numbers; got dtype {x.dtype}")
+        if x.dtype.kind == "f" and not np.isfinite(x).all():
+            row = int(np.flatnonzero(~np.isfinite(x.reshape(len(x), -1)).all(axis=1))[0])
+            raise BadInput(f"{name}: x_{part} must be finite; row {row} is not")
+        if y.min() < 0:
+            raise BadInput(f"{name}: labels must be at least 0; y_{part} has {int(y.min())}")
+    if x_train.shape[1:] != x_test.shape[1:]:
+        raise BadInput(f"{name}: examples must have one shape; got {x_train.shape[1:]} and {x_test.shape[1:]}")
+    classes = int(max(y_train.max(), y_test.max())) + 1
+    if classes < 2:
+        raise BadInput(f"{name}: labels must be of two classes at least")
+    return DataSet(name, x_train, y_train, x_test, y_test, classes)
+
+
+def _digits() -> Arrays:
+    """scikit-learn's digits: a fifth, drawn once and for all, is the test set."""
+    from sklearn.datasets import load_digits
+
+    images, labels = load_digits(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(images))
+    images = images.reshape(-1, 8, 8, 1)[order].astype(np.uint8)
+    labels = labels[order].astype(np.int64)
+    cut = len(images) - len(images) // 5
+    return images[:cut], labels[:cut], images[cut:], labels[cut:]
+
+
+def _cifar(fine: bool) -> Callable[[Path], Arrays | None]:
+    stem = "cifar100" if fine else "cifar10"
+    folder, archive = ("cifar-100-python", "cifar-100-python.tar.gz") if fine else (
+        "cifar-10-batches-py", "cifar-10-python.tar.gz")  # fmt: skip
+    members = ["train", "test"] if fine else [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]
+
+    def load(root: Path) -> Arrays | None:
+        if (root / f"{stem}.npz").exists():
+            return read_npz(root / f"{stem}.npz")
+        if (root / folder).is_dir():
+            return read_cifar(root / folder, fine)
+        if (root / archive).exists():
+            with unpacked(root / archive, members) as place:
+                return read_cifar(Path(place), fine)
+        return None
+
+    return load
+
+
+def _mnist(stem: str) -> Callable[[Path], Arrays | None]:
+    def load(root: Path) -> Arrays | None:
+        if (root / f"{stem}.npz").exists():
+            return read_npz(root / f"{stem}.npz")
+        parts = []
+        for name in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1"):
+            found = [root / stem / f"{name}-ubyte{end}" for end in (".gz", "")]
+            there = [path for path in found if path.exists()]
+            if not there:
+                return None
+            parts.append(read_idx(there[0]))
+        return parts[0][..., None], parts[1].astype(np.int64), parts[2][..., None], parts[3].astype(np.int64)
+
+    return load
+
+
+def _svhn(root: Path) -> Arrays | None:
+    train, test = root / "svhn" / "train_32x32.mat", root / "svhn" / "test_32x32.mat"
+    return (*read_mat(train), *read_mat(test)) if train.exists() and test.exists() else None
+
+
+def _folders(stem: str, size: int) -> Callable[[Path], Arrays | None]:
+    def load(root: Path) -> Arrays | None:
+        train, val = root / stem / "train", root / stem / "val"
+        if not (train.is_dir() and val.is_dir()):
+            return None
+        found, classes = read_folder(train, size)
+        return (*found, *read_folder(val, size, classes)[0])
+
+    return load
+
+
+def _corrupted(stem: str, clean: str) -> Callable[[Path], Arrays | None]:
+    """The nineteen corruptions at five severities, one after another, as test set; the clean set trains."""
+
+    def load(root: Path) -> Arrays | None:
+        files = sorted(path for path in (root / stem).glob("*.npy") if path.stem != "labels")
+        labels, base = root / stem / "labels.npy", SETS[clean].load(root)
+        if not files or not labels.exists() or base is None:
+            return None
+        images = np.concatenate([np.load(path, allow_pickle=False) for path in files])
+        return base[0], base[1], images, np.tile(np.load(labels, allow_pickle=False).astype(np.int64), len(files))
+
+    return load
+
+
+_FETCH = "fetch it with: surefoot data fetch {}"
+SETS: dict[str, Source] = {
+    "digits": Source(lambda root: _digits(), "1,797 images 8×8 of ten digits, embedded", ""),
+    "cifar10": Source(_cifar(False), "60,000 images 32×32 of ten things", _FETCH.format("cifar10")),
+    "cifar100": Source(_cifar(True), "60,000 images 32×32 of a hundred things",
+                       "put cifar-100-python.tar.gz or the folder cifar-100-python there"),
+    "svhn": Source(_svhn, "99,289 house numbers 32×32", "put train_32x32.mat and test_32x32.mat into svhn/ there"),
+    "mnist": Source(_mnist("mnist"), "70,000 images 28×28 of ten digits", _FETCH.format("mnist")),
+    "fashion-mnist": Source(_mnist("fashion-mnist"), "70,000 images 28×28 of clothes", _FETCH.format("fashion-mnist")),
+    "tiny-imagenet": Source(_folders("tiny-imagenet", 64), "110,000 images 64×64 of 200 things",
+                            "put train/ and val/ with a folder for each class into tiny-imagenet/ there"),
+    "imagenet": Source(_folders("imagenet", 224), "images of a thousand things, scaled to 224",
+                       "put train/ and val/ with a folder for each class into imagenet/ there"),
+    "cifar10-c": Source(_corrupted("CIFAR-10-C", "cifar10"), "CIFAR-10's test set under 19 corruptions",
+                        "put the .npy files into CIFAR-10-C/ there, and cifar10 beside it"),
+    "cifar100-c": Source(_corrupted("CIFAR-100-C", "cifar100"), "CIFAR-100's test set under 19 corruptions",
+                         "put the .npy files into CIFAR-100-C/ there, and cifar100 beside it"),
+}  # fmt: skip

@@ -1,0 +1,82 @@
+"""ResNet-18 and ResNet-50 (He et al. 2016, Section 4.1), for large images or, with a small stem, for 32×32 ones."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from torch.nn.functional import relu
+
+from surefoot.errors import BadInput
+
+__all__ = ["ResNet"]
+
+# depth: (blocks of each stage, whether blocks are bottlenecks)
+_DEPTHS = {18: ((2, 2, 2, 2), False), 34: ((3, 4, 6, 3), False), 50: ((3, 4, 6, 3), True)}
+
+
+class ResNet(nn.Module):
+    """Images (b, 3, h, w) to logits (b, k).
+
+    Args:
+        depth: 18, 34 or 50.
+        classes: k.
+        stem: ``"small"`` (3×3, no pooling: 32×32 images) or ``"large"`` (7×7 and pooling: ImageNet).
+        dropout: before the head.
+
+    >>> sum(p.numel() for p in ResNet(18).parameters())
+    11173962
+    """
+
+    def __init__(self, depth: int, classes: int = 10, stem: str = "small", dropout: float = 0.0) -> None:
+        if depth not in _DEPTHS:
+            raise BadInput(f"depth must be one of {', '.join(map(str, _DEPTHS))}; got {depth}")
+        if stem not in ("small", "large"):
+            raise BadInput(f"stem must be 'small' or 'large'; got {stem!r}")
+        super().__init__()
+        stages, bottleneck = _DEPTHS[depth]
+        if stem == "small":
+            self.stem = nn.Sequential(nn.Conv2d(3, 64, 3, padding=1, bias=False), nn.BatchNorm2d(64), nn.ReLU())
+        else:
+            first = nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False)
+            self.stem = nn.Sequential(first, nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1))
+        blocks: list[nn.Module] = []
+        inside = 64
+        for stage, count in enumerate(stages):
+            for place in range(count):
+                block = _Block(inside, 64 << stage, stride=2 if stage and not place else 1, bottleneck=bottleneck)
+                blocks.append(block)
+                inside = block.outside
+        self.blocks = nn.Sequential(*blocks)
+        self.dropout = nn.Dropout(dropout)
+        self.head = nn.Linear(inside, classes)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits (b, k)."""
+        hidden = self.blocks(self.stem(images)).mean(dim=(2, 3))
+        logits: Tensor = self.head(self.dropout(hidden))
+        return logits
+
+
+class _Block(nn.Module):
+    """Two 3×3 convolutions, or the bottleneck 1×1, 3×3, 1×1 that widens fourfold; projection where shapes differ."""
+
+    def __init__(self, inside: int, width: int, stride: int, bottleneck: bool) -> None:
+        super().__init__()
+        self.outside = 4 * width if bottleneck else width
+        if bottleneck:
+            shapes = [(inside, width, 1, 1), (width, width, 3, stride), (width, self.outside, 1, 1)]
+        else:
+            shapes = [(inside, width, 3, stride), (width, width, 3, 1)]
+        layers: list[nn.Module] = []
+        for a, b, size, by in shapes:
+            layers += [nn.Conv2d(a, b, size, by, padding=size // 2, bias=False), nn.BatchNorm2d(b), nn.ReLU()]
+        self.path = nn.Sequential(*layers[:-1])
+        self.short: nn.Module = nn.Identity()
+        if stride != 1 or inside != self.outside:
+            projection = nn.Conv2d(inside, self.outside, 1, stride, bias=False)
+            self.short = nn.Sequential(projection, nn.BatchNorm2d(self.outside))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return relu(self.path(x) + self.short(x))

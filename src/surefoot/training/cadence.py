@@ -1,0 +1,72 @@
+"""When a reading is due: every so many steps, at log-spaced steps, or as often as a budget allows."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from surefoot.checks import whole
+from surefoot.errors import BadInput
+
+__all__ = ["Budget", "Every", "Logarithmic"]
+
+
+@dataclass(frozen=True)
+class Every:
+    """At steps 0, n, 2n, … ."""
+
+    steps: int
+
+    def __post_init__(self) -> None:
+        whole("every", self.steps, 1)
+
+    def due(self, step: int) -> bool:
+        """Whether to read at ``step``."""
+        return step % self.steps == 0
+
+
+@dataclass(frozen=True)
+class Logarithmic:
+    """At step 0 and at ``count`` steps spaced evenly in the logarithm up to ``total``."""
+
+    count: int
+    total: int
+    _steps: frozenset[int] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        whole("log", self.count, 2)
+        whole("total", self.total, 1)
+        spaced = {round(self.total ** (place / (self.count - 1))) for place in range(self.count)}
+        object.__setattr__(self, "_steps", frozenset({0} | spaced))
+
+    def due(self, step: int) -> bool:
+        """Whether to read at ``step``."""
+        return step in self._steps
+
+
+@dataclass
+class Budget:
+    """As soon as the readings so far, with one more of the last price, cost at most ``share`` of the steps so far.
+
+    Prices are counted in gradient steps, never in seconds, so that a journal does not depend on the clock.
+    """
+
+    share: float
+    spent: float = 0.0
+    price: float = 0.0
+    last: int = -1
+
+    def __post_init__(self) -> None:
+        if not 0 < self.share <= 1:
+            raise BadInput(f"budget must lie in (0, 1]; got {self.share!r}")
+
+    def due(self, step: int) -> bool:
+        """Whether to read at ``step``; the first reading is free."""
+        return self.last < 0 or (step > self.last and self.spent + self.price <= self.share * step)
+
+    def paid(self, step: int, price: float) -> None:
+        """A reading was taken and cost ``price`` gradient steps."""
+        if not (math.isfinite(price) and price >= 0):
+            raise BadInput(f"price must be finite and at least 0; got {price!r}")
+        self.spent += 0.0 if self.last < 0 else price
+        self.price, self.last = price, step

@@ -1,0 +1,112 @@
+"""The loop: one for every step rule and loss. It builds a closure, lets the rule step, reads, and commits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from surefoot.data.augment import crop_and_flip
+from surefoot.data.prepare import Split
+from surefoot.optim.csam import CSAM
+from surefoot.seeds import derive, generator
+from surefoot.training.tracker import Tracker
+
+__all__ = ["Batches", "Outcome", "train"]
+
+Objective = Callable[[Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended: ``"finished"``, ``"diverged"`` (its loss is not finite after ``step``) or ``"interrupted"``."""
+
+    kind: str
+    step: int
+
+
+@dataclass(frozen=True)
+class Batches:
+    """The rows of each step: a shuffled pass over the data in each epoch, or all rows at every step."""
+
+    rows: int
+    size: int
+    seed: int
+
+    @property
+    def per_epoch(self) -> int:
+        """Steps in one pass over the data; a last batch that would be smaller is left out."""
+        return max(1, self.rows // self.size)
+
+    def at(self, step: int) -> Tensor | slice:
+        """Row numbers of ``step``; a function of seed and step alone."""
+        if self.size >= self.rows:
+            return slice(None)
+        epoch, place = divmod(step, self.per_epoch)
+        order = torch.randperm(self.rows, generator=generator(self.seed, "order", epoch))
+        return order[place * self.size : (place + 1) * self.size]
+
+
+def train(
+    model: nn.Module,
+    optimizer: Optimizer,
+    objective: Objective,
+    data: Split,
+    batches: Batches,
+    steps: int,
+    factor: Callable[[int], float],
+    tracker: Tracker,
+    *,
+    seed: int = 0,
+    start: int = 0,
+    augment: bool = False,
+    after: Callable[[int, float], bool] = lambda step, loss: True,
+) -> Outcome:
+    """Train from step ``start`` to ``steps``.
+
+    Args:
+        objective: (logits, labels) → per-example values (b,); their mean is what is minimised.
+        factor: of each group's first learning rate, at a step.
+        after: called with the number of steps done and the loss; False ends the run as interrupted.
+    """
+    x, y = data
+    rates = [group.setdefault("initial_lr", group["lr"]) for group in optimizer.param_groups]
+    criterion = optimizer.outer(objective) if isinstance(optimizer, CSAM) else _mean(objective)
+    model.train()
+    for step in range(start, steps):
+        for group, rate in zip(optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate * factor(step)
+        rows = batches.at(step)
+        inputs, labels = x[rows], y[rows]
+        if augment:
+            inputs = crop_and_flip(inputs, seed, step)
+        torch.manual_seed(derive(seed, "step", step))
+
+        def closure(inputs: Tensor = inputs, labels: Tensor = labels) -> Any:
+            optimizer.zero_grad()
+            loss = criterion(model(inputs), labels)
+            loss.backward()
+            return loss
+
+        found: Any = optimizer.step(closure)
+        loss = float(found.detach())
+        if not math.isfinite(loss):
+            return Outcome("diverged", step)
+        tracker.step(step)
+        if not after(step + 1, loss):
+            return Outcome("interrupted", step + 1)
+    return Outcome("finished", steps)
+
+
+def _mean(objective: Objective) -> Callable[[Tensor, Tensor], Tensor]:
+    def mean(logits: Tensor, labels: Tensor) -> Tensor:
+        values: Any = objective(logits, labels)
+        found: Tensor = values.mean()
+        return found
+
+    return mean

@@ -1,0 +1,197 @@
+"""What a run is: a typed specification read from TOML, an error with the nearest name where it is wrong, its hash."""
+
+from __future__ import annotations
+
+import hashlib
+import tomllib
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from surefoot.errors import BadInput
+from surefoot.training.records import canonical
+
+__all__ = ["DataSpec", "Named", "RunSpec", "ScheduleSpec", "StopSpec", "TrackSpec", "read_spec"]
+
+SCHEMA = 1
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Named(BaseModel):
+    """A name and its own arguments, which the thing of that name checks."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    name: str
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The arguments without the name."""
+        return dict(self.model_extra or {})
+
+
+class DataSpec(_Table):
+    """Arguments of `surefoot.data.prepare.prepare`, and whether images are cropped and flipped."""
+
+    name: str = "digits"
+    train: int | None = Field(default=None, ge=1)
+    val: int = Field(default=0, ge=0)
+    test: int | None = Field(default=None, ge=1)
+    order: Literal["random", "first"] = "random"
+    standardise: Literal["feature", "channel", "none"] = "feature"
+    noisy: float = Field(default=0.0, ge=0, lt=1)
+    augment: bool = False
+
+
+class ScheduleSpec(_Table):
+    """The learning rate over the run, as a factor."""
+
+    name: Literal["constant", "cosine", "step"] = "constant"
+    warm_up: int = Field(default=0, ge=0)
+    milestones: tuple[int, ...] = ()
+    factor: float = Field(default=0.1, gt=0)
+    floor: float = Field(default=0.0, ge=0, le=1)
+
+
+class StopSpec(_Table):
+    """When the run ends: after steps or epochs, or earlier."""
+
+    steps: int | None = Field(default=None, ge=1)
+    epochs: int | None = Field(default=None, ge=1)
+    batch: int | Literal["full"] = "full"
+    patience: int | None = Field(default=None, ge=1)
+
+    @field_validator("batch")
+    @classmethod
+    def _positive(cls, value: int | str) -> int | str:
+        if isinstance(value, int) and value < 1:
+            raise ValueError("must be at least 1, or 'full'")
+        return value
+
+    @model_validator(mode="after")
+    def _one_of(self) -> StopSpec:
+        if (self.steps is None) == (self.epochs is None):
+            raise ValueError("give either steps or epochs")
+        return self
+
+
+class CadenceSpec(_Table):
+    """How often a group of readings is taken: every so many steps, or at that many log-spaced steps."""
+
+    every: int | None = Field(default=None, ge=1)
+    log: int | None = Field(default=None, ge=2)
+
+    @model_validator(mode="after")
+    def _one_of(self) -> CadenceSpec:
+        if self.every is not None and self.log is not None:
+            raise ValueError("give either every or log")
+        return self
+
+
+class TrackSpec(_Table):
+    """Which readings are taken and when; a group without a cadence of its own takes ``every``."""
+
+    every: int = Field(default=50, ge=1)
+    budget: float | None = Field(default=None, gt=0, le=1)
+    calibration: CadenceSpec | bool = True
+    margins: CadenceSpec | bool = True
+    curvature: CadenceSpec | bool = True
+    hessian: CadenceSpec | bool = False
+    batch_sharpness: CadenceSpec | bool = False
+    histograms: CadenceSpec | bool = False
+
+
+class RunSpec(_Table):
+    """A whole run."""
+
+    seed: int = Field(default=0, ge=0)
+    threads: int = Field(default=1, ge=1)
+    dtype: Literal["float32", "float64"] = "float32"
+    data: DataSpec = DataSpec()
+    model: Named = Named(name="mlp")
+    loss: Named = Named(name="ce")
+    rule: Named
+    schedule: ScheduleSpec = ScheduleSpec()
+    stop: StopSpec
+    track: TrackSpec = TrackSpec()
+    checkpoint: int = Field(default=200, ge=1)
+
+    @field_validator("data", "model", "loss", "rule", "schedule", mode="before")
+    @classmethod
+    def _bare_name(cls, value: Any) -> Any:
+        return {"name": value} if isinstance(value, str) else value
+
+    def resolved(self) -> dict[str, Any]:
+        """All settings with their defaults, as plain values."""
+        return self.model_dump(mode="json")
+
+    def run_id(self, digest: str) -> str:
+        """First sixteen hexadecimal digits of the hash of the resolved spec, the schema and the data's digest."""
+        text = canonical({"schema": SCHEMA, "spec": self.resolved(), "data": digest})
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def read_spec(path: Path, changes: list[str] | None = None) -> RunSpec:
+    """The spec in a TOML file, with ``a.b=value`` changes, whose values are TOML too (bare words are text)."""
+    try:
+        table = tomllib.loads(path.read_text())
+    except FileNotFoundError as error:
+        raise BadInput(f"no spec at {str(path)!r}; give the path of a .toml file") from error
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise BadInput(f"{path.name} is no TOML file: {error}") from error
+    for change in changes or []:
+        _change(table, change)
+    return spec_of(table, path.name)
+
+
+def spec_of(table: dict[str, Any], source: str = "spec") -> RunSpec:
+    """A `RunSpec` of plain tables, or an error that names the key, what it must be, and the nearest right one."""
+    try:
+        return RunSpec.model_validate(table)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"] if not str(part).endswith("Spec")) or source
+        message = f"{source}: {place}: {first['msg'].removeprefix('Value error, ')}"
+        if first["type"] == "extra_forbidden":
+            known = _keys_at(first["loc"][:-1])
+            near = get_close_matches(str(first["loc"][-1]), known, 1)
+            message = f"{source}: there is no key {place!r}" + (f"; did you mean {near[0]!r}?" if near else "")
+            message += f"; there are {', '.join(known)}" if known and not near else ""
+        elif "input" in first and first["type"] not in ("missing", "value_error"):
+            message += f"; got {first['input']!r}"
+        raise BadInput(message) from error
+
+
+def _keys_at(location: tuple[Any, ...]) -> list[str]:
+    found: Any = RunSpec
+    for part in location:
+        field = found.model_fields.get(str(part)) if hasattr(found, "model_fields") else None
+        if field is None:
+            return []
+        options = getattr(field.annotation, "__args__", (field.annotation,))
+        found = next((each for each in options if hasattr(each, "model_fields")), None)
+    return list(found.model_fields) if found is not None else []
+
+
+def _change(table: dict[str, Any], change: str) -> None:
+    key, equals, text = change.partition("=")
+    if not equals or not key.strip():
+        raise BadInput(f"--set takes key=value, such as rule.lr=0.1; got {change!r}")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text
+    *path, last = key.strip().split(".")
+    place = table
+    for part in path:
+        inner = place.setdefault(part, {})
+        if isinstance(inner, str):  # loss = "ce", and then loss.gamma is set
+            inner = place[part] = {"name": inner}
+        if not isinstance(inner, dict):
+            raise BadInput(f"--set {key}: {part!r} is a value, not a table")
+        place = inner
+    place[last] = value

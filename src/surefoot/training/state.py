@@ -1,0 +1,47 @@
+"""A model, its optimizer and its tracker as named tensors and plain values, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from surefoot.training.tracker import Tracker
+
+__all__ = ["pack", "unpack"]
+
+
+def pack(model: nn.Module, optimizer: Optimizer, tracker: Tracker) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Everything that a run needs to go on, as tensors by name and as values that JSON can hold."""
+    tensors = {f"model/{name}": value.clone() for name, value in model.state_dict().items()}
+    state = optimizer.state_dict()
+    plain: dict[str, dict[str, Any]] = {}
+    for index, entry in state["state"].items():
+        for name, value in entry.items():
+            if isinstance(value, Tensor):
+                tensors[f"rule/{index}/{name}"] = value.clone()
+            else:
+                plain.setdefault(str(index), {})[name] = value
+    read, facts = tracker.state_dict()
+    tensors.update({f"tracker/{name}": value for name, value in read.items()})
+    return tensors, {"rule": {"groups": state["param_groups"], "plain": plain}, "tracker": facts}
+
+
+def unpack(
+    model: nn.Module, optimizer: Optimizer, tracker: Tracker, tensors: Mapping[str, Tensor], plain: Mapping[str, Any]
+) -> None:
+    """Put back what `pack` gave."""
+    model.load_state_dict(_under(tensors, "model/"))
+    state: dict[int, dict[str, Any]] = {int(index): dict(entry) for index, entry in plain["rule"]["plain"].items()}
+    for name, value in _under(tensors, "rule/").items():
+        index, _, key = name.partition("/")
+        state.setdefault(int(index), {})[key] = value
+    optimizer.load_state_dict({"state": state, "param_groups": plain["rule"]["groups"]})
+    tracker.load_state_dict(_under(tensors, "tracker/"), plain["tracker"])
+
+
+def _under(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): torch.as_tensor(t) for name, t in tensors.items() if name.startswith(prefix)}

@@ -1,0 +1,268 @@
+"""The tracker: takes readings along any training loop without touching it, and writes them down."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from surefoot.curvature import Hessian, Sharpness
+from surefoot.curvature.batch_sharpness import batch_sharpness
+from surefoot.curvature.problem import Loss
+from surefoot.errors import BadInput
+from surefoot.metrics import ece
+from surefoot.posthoc.temperature import Temperature
+from surefoot.predictions import Predictions
+from surefoot.training.cadence import Budget, Every, Logarithmic
+from surefoot.training.journal import Journal, read_journal
+from surefoot.training.readings import arrays_of, calibration_of, margins_of
+
+__all__ = ["GROUPS", "Tracker"]
+
+Cadence = Every | Logarithmic | Budget
+Split = tuple[Any, Any]
+GROUPS = ("calibration", "margins", "curvature", "hessian", "batch_sharpness", "histograms")
+_DEFAULT = ("calibration", "margins", "curvature")
+
+
+class Tracker:
+    """Readings of calibration, margins and curvature at chosen steps of a training loop.
+
+    Entering records step 0; ``t.step(i)``, called after update i, records step i + 1 if a reading is due. Parameters,
+    buffers, gradients, modes and random state are left as they are. Readings go to ``t.readings`` and, with ``out``, to
+    ``out/journal.jsonl``.
+
+    Args:
+        model: from inputs to logits (n, k).
+        train, test: (inputs, labels).
+        val: (inputs, labels) on which a temperature is fitted, for ``test.tce``.
+        optimizer: its learning rate gives ``threshold`` = 2/η, and what it says of its last step is recorded.
+        loss: of curvature and gradient: ``"ce"``, ``"mse"``, …; see `surefoot.curvature.GaussNewton`.
+        every: steps between readings, or a cadence; or one for each group: ``{"calibration": 10, "curvature": 100}``.
+            Groups are calibration, margins, curvature, hessian, batch_sharpness and histograms; the first three by
+            default.
+        budget: instead: read as often as keeps the price of reading below this share of the training's.
+        batch_size: rows in one of your steps, for prices and batch sharpness; all of ``train`` by default.
+        out: folder for the journal.
+
+    >>> model = nn.Linear(4, 3)
+    >>> x, y = torch.randn(60, 4), torch.arange(60) % 3
+    >>> with Tracker(model, train=(x, y), test=(x, y), every=5) as t:
+    ...     for step in range(10):
+    ...         t.step(step)
+    >>> [reading["step"] for reading in t.readings]
+    [0, 5, 10]
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        train: Split,
+        test: Split,
+        val: Split | None = None,
+        optimizer: Optimizer | None = None,
+        loss: Loss = "ce",
+        every: int | Cadence | Mapping[str, int | Cadence] = 50,
+        budget: float | None = None,
+        batch_size: int | None = None,
+        out: str | Path | None = None,
+        seed: int = 0,
+    ) -> None:
+        self._model, self._optimizer, self._loss, self._seed = model, optimizer, loss, seed
+        self._splits = {"train": _split("train", train), "test": _split("test", test)}
+        self._val = None if val is None else _split("val", val)
+        rows = len(self._splits["train"][0])
+        self._batch = rows if batch_size is None else min(batch_size, rows)
+        self._cadences = _cadences(every, budget)
+        self._reader: Sharpness | None = None
+        self._start: Tensor | None = None
+        self._out = None if out is None else Path(out)
+        self._journal: Journal | None = None
+        self._read_at = -1
+        self.readings: list[dict[str, Any]] = []
+        self.price = 0.0
+
+    def __enter__(self) -> Tracker:
+        if self._out is not None and self._journal is None:
+            self._out.mkdir(parents=True, exist_ok=True)
+            path = self._out / "journal.jsonl"
+            if read_journal(path)[0]:
+                raise BadInput(f"{str(self._out)!r} already holds a journal; choose another folder for out, or move it")
+            self._journal = Journal(path, 0)
+        if self._read_at < 0:
+            self._record(0)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._journal is not None:
+            self._journal.sync()
+            self._journal.close()
+            self._journal = None
+
+    def step(self, index: int) -> dict[str, Any] | None:
+        """Called after update ``index`` (from 0): the reading of step ``index`` + 1, if one is due."""
+        return self._record(index + 1)
+
+    def _record(self, step: int) -> dict[str, Any] | None:
+        reading = self.read(step)
+        if reading is not None:
+            self.readings.append(reading)
+            if self._journal is not None:
+                self._journal.append(reading)
+        return reading
+
+    def read(self, step: int, everything: bool = False) -> dict[str, Any] | None:
+        """The groups due at ``step`` (all of them if ``everything``) as one flat record; None if none is due."""
+        due = [group for group, cadence in self._cadences.items() if everything or cadence.due(step)]
+        if not due or step == self._read_at:
+            return None
+        self._read_at = step
+        record: dict[str, Any] = {"step": step}
+        price = self._predictions(due, record)
+        for group in due:
+            price += self._GROUPS[group](self, record) if group in self._GROUPS else 0.0
+        self.price += price
+        for cadence in {id(each): each for each in self._cadences.values()}.values():
+            if isinstance(cadence, Budget):
+                cadence.paid(step, price)
+        return record | self._of_optimizer()
+
+    def state_dict(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Tensors and plain numbers with which a tracker made anew goes on to the bit."""
+        tensors = {} if self._reader is None else {f"sharpness.{k}": v for k, v in self._reader.state_dict().items()}
+        if self._start is not None:
+            tensors["hessian.start"] = self._start.clone()
+        budget = next((each for each in self._cadences.values() if isinstance(each, Budget)), None)
+        kept = None if budget is None else [budget.spent, budget.price, budget.last]
+        return tensors, {"budget": kept, "read_at": self._read_at, "price": self.price}
+
+    def load_state_dict(self, tensors: Mapping[str, Tensor], plain: Mapping[str, Any]) -> None:
+        """Put back what `state_dict` gave."""
+        found = {k.removeprefix("sharpness."): v for k, v in tensors.items() if k.startswith("sharpness.")}
+        if found:
+            self._sharpness().load_state_dict(found)
+        self._start = tensors["hessian.start"].clone() if "hessian.start" in tensors else None
+        for cadence in self._cadences.values():
+            if isinstance(cadence, Budget) and plain["budget"] is not None:
+                spent, price, last = plain["budget"]
+                cadence.spent, cadence.price, cadence.last = float(spent), float(price), int(last)
+        self._read_at, self.price = int(plain["read_at"]), float(plain["price"])
+
+    # Each group adds to the record and returns its price in gradient steps: a forward pass is a third of one.
+
+    def _predictions(self, due: list[str], record: dict[str, Any]) -> float:
+        wanted = [group for group in ("calibration", "margins", "histograms") if group in due]
+        if not wanted:
+            return 0.0
+        price = 0.0
+        for part, (x, y) in self._splits.items():
+            p = self._predicted(x, y, record)
+            price += len(x) / (3 * self._batch)
+            if p is None:
+                continue
+            for group, of in (("calibration", calibration_of), ("margins", margins_of), ("histograms", arrays_of)):
+                if group in wanted:
+                    record.update(of(part, p))
+            if part == "test" and self._val is not None and "calibration" in wanted:
+                price += len(self._val[0]) / (3 * self._batch)
+                record.update(self._after_temperature(p, record))
+        return price
+
+    def _predicted(self, x: Tensor, y: Tensor, record: dict[str, Any]) -> Predictions | None:
+        try:
+            return Predictions.of(self._model, x, y)
+        except BadInput:
+            # Logits that are not finite: the run has diverged, and that is what is written down.
+            record["diverged"] = True
+            return None
+
+    def _after_temperature(self, p: Predictions, record: dict[str, Any]) -> dict[str, float]:
+        assert self._val is not None
+        held = self._predicted(*self._val, record)
+        if held is None:
+            return {}
+        fitted = Temperature().fit(held)
+        return {"test.tce": float(ece(fitted.apply(p))), "temperature": float(fitted.temperature_)}
+
+    def _sharpness(self) -> Sharpness:
+        if self._reader is None:
+            self._reader = Sharpness(self._model, *self._splits["train"], self._loss, seed=self._seed)
+        return self._reader
+
+    def _curvature(self, record: dict[str, Any]) -> float:
+        reading = self._sharpness().read()
+        record["sharpness"] = reading.value
+        record["sharpness_residual"] = reading.residual
+        share = len(self._splits["train"][0]) / self._batch
+        # Of a full product's price, a compressed one costs about an eighth (results/benchmarks/curvature.md).
+        return share * (1 + (reading.full_products or 0.12 * reading.matvecs))
+
+    def _hessian(self, record: dict[str, Any]) -> float:
+        operator = Hessian(self._model, *self._splits["train"], self._loss)
+        gradient = operator.gradient()
+        record["gradient_norm"] = float(gradient.norm())
+        found = operator.top(1, 1e-2, self._start, max_matvecs=24)
+        record["hessian"] = float(found.values[0])
+        self._start = found.vectors if found.outcome != "non-finite" else None
+        return len(self._splits["train"][0]) / self._batch * (1 + found.matvecs)
+
+    def _batches(self, record: dict[str, Any]) -> float:
+        found = batch_sharpness(
+            self._model, *self._splits["train"], self._batch, self._seed, loss=self._loss, tol=0.1, max_batches=40
+        )
+        record["batch_sharpness"] = found.value
+        record["batch_sharpness_error"] = found.standard_error
+        return 3.0 * found.batches
+
+    _GROUPS: Mapping[str, Callable[[Tracker, dict[str, Any]], float]] = {
+        "curvature": _curvature,
+        "hessian": _hessian,
+        "batch_sharpness": _batches,
+    }
+
+    def _of_optimizer(self) -> dict[str, float]:
+        if self._optimizer is None:
+            return {}
+        rate = float(self._optimizer.param_groups[0]["lr"])
+        said = getattr(self._optimizer, "last", {})
+        rule = {f"rule.{name}": float(value) for name, value in said.items()}
+        return {"lr": rate, "threshold": 2 / rate if rate > 0 else math.inf, **rule}
+
+
+def _split(name: str, given: Split) -> tuple[Tensor, Tensor]:
+    try:
+        inputs, labels = given
+    except (TypeError, ValueError) as error:
+        raise BadInput(f"{name} must be a pair (inputs, labels); got {type(given).__name__}") from error
+    x, y = torch.as_tensor(inputs), torch.as_tensor(labels)
+    if len(x) == 0 or y.shape != x.shape[:1]:
+        raise BadInput(f"{name} must be inputs (n, ...) and labels (n,); got {tuple(x.shape)} and {tuple(y.shape)}")
+    return x, y
+
+
+def _cadences(every: int | Cadence | Mapping[str, int | Cadence], budget: float | None) -> dict[str, Cadence]:
+    if budget is not None:
+        shared = Budget(budget)
+        names = list(every) if isinstance(every, Mapping) else list(_DEFAULT)
+        return dict.fromkeys(_known(names), shared)
+    if not isinstance(every, Mapping):
+        every = dict.fromkeys(_DEFAULT, every)
+    return {
+        name: Every(each) if isinstance(each, int) else each
+        for name, each in zip(_known(every), every.values(), strict=True)
+    }
+
+
+def _known(names: Any) -> list[str]:
+    for name in names:
+        if name not in GROUPS:
+            raise BadInput(f"every: groups are {', '.join(GROUPS)}; got {name!r}")
+    return list(names)
