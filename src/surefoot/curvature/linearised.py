@@ -138,6 +138,9 @@ class Retained(Generic[Kept]):
         self._room = int(memory / max(chunk_bytes, 1))
         self._kept: dict[int, Kept] = {}
 
+    def __getstate__(self) -> dict[str, object]:
+        return {"_room": self._room, "_kept": {}}  # a copy's graphs would be of the original
+
     def clear(self) -> None:
         """Let go of all graphs."""
         self._kept.clear()

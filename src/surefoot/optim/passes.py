@@ -8,6 +8,7 @@ afterwards: they are met through torch's global forward hook, whoever holds them
 from __future__ import annotations
 
 import contextlib
+import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -80,7 +81,10 @@ def replayed(start: Callable[[], None], devices: set[torch.device]) -> Iterator[
     handle = register_module_forward_pre_hook(keep)
     start()
     try:
-        yield
+        with warnings.catch_warnings():
+            # torch warns that a compiled model fires the hook once more, which does no harm here.
+            warnings.filterwarnings("ignore", message=".*when there are global hooks.*")
+            yield
     finally:
         handle.remove()
         end()
