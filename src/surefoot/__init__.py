@@ -9,21 +9,37 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["Predictions", "__version__", "curvature", "errors", "metrics", "optim", "posthoc"]
+__all__ = [
+    "Predictions",
+    "Tracker",
+    "__version__",
+    "curvature",
+    "errors",
+    "margins",
+    "metrics",
+    "optim",
+    "posthoc",
+    "train",
+]
 
 # Public name -> module that defines it; a module standing for itself maps to its own name.
 _HOMES = {
     "Predictions": "surefoot.predictions",
+    "Tracker": "surefoot.training.tracker",
     "curvature": "surefoot.curvature",
     "errors": "surefoot.errors",
+    "margins": "surefoot.margins",
     "metrics": "surefoot.metrics",
     "optim": "surefoot.optim",
     "posthoc": "surefoot.posthoc",
+    "train": "surefoot.training.api",
 }
 
 if TYPE_CHECKING:
-    from surefoot import curvature, errors, metrics, optim, posthoc
+    from surefoot import curvature, errors, margins, metrics, optim, posthoc
     from surefoot.predictions import Predictions
+    from surefoot.training.api import train
+    from surefoot.training.tracker import Tracker
 
 
 def __getattr__(name: str) -> Any:

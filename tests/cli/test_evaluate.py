@@ -249,10 +249,11 @@ def test_version():
 
 def test_demo(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    text = in_process("demo")
-    assert "Over-confident" in text
-    assert (tmp_path / "demo" / "digits.npz").exists()
-    assert (tmp_path / "demo" / "reliability.png").exists()
+    text = in_process("demo", "--steps", "12")
+    for rule in ("GD", "SGD", "AdamW", "Muon", "SAM", "CSAM", "BulkSGD"):
+        assert rule in text
+    assert len(list((tmp_path / "demo" / "runs").glob("*/result.json"))) == 7
+    assert (tmp_path / "demo" / "trajectories.png").exists()
 
 
 def test_the_api_refuses_what_the_command_refuses(p, tmp_path):

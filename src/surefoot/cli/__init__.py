@@ -8,7 +8,7 @@ import sys
 
 import typer
 
-from surefoot.cli import calibrate, demo, evaluate, train
+from surefoot.cli import calibrate, data, demo, evaluate, status, train
 from surefoot.errors import SurefootError
 
 __all__ = ["app", "main"]
@@ -25,6 +25,8 @@ app.command("demo")(demo.demo)
 app.command("evaluate")(evaluate.evaluate)
 app.command("calibrate")(calibrate.calibrate)
 app.command("train")(train.train)
+app.command("status")(status.status)
+app.add_typer(data.app, name="data")
 
 
 def _version(wanted: bool) -> None:

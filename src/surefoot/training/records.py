@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["Record", "canonical", "decode", "encode"]
+__all__ = ["Record", "canonical", "decode", "encode", "restored"]
 
 Record = dict[str, Any]
 
@@ -45,8 +45,8 @@ def decode(line: bytes) -> Record | None:
     claimed = found.pop(_SUM, None)
     if claimed != _checksum(canonical(found)):
         return None
-    restored: Record = _restored(found)
-    return restored
+    record: Record = restored(found)
+    return record
 
 
 def _checksum(body: str) -> str:
@@ -68,9 +68,10 @@ def _plain(value: Any) -> Any:
     return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
 
 
-def _restored(value: Any) -> Any:
+def restored(value: Any) -> Any:
+    """What `canonical` wrote, read as JSON, with words for numbers that are not finite made numbers again."""
     if isinstance(value, dict):
-        return {key: _restored(item) for key, item in value.items()}
+        return {key: restored(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_restored(item) for item in value]
+        return [restored(item) for item in value]
     return _NOT_FINITE.get(value, value) if isinstance(value, str) else value

@@ -36,7 +36,7 @@ from surefoot.training.cadence import Every, Logarithmic
 from surefoot.training.checkpoint import load_newest, save_checkpoint
 from surefoot.training.journal import Journal, read_journal
 from surefoot.training.loop import Batches, Outcome, train
-from surefoot.training.records import canonical
+from surefoot.training.records import canonical, restored
 from surefoot.training.spec import CadenceSpec, RunSpec
 from surefoot.training.state import pack, unpack
 from surefoot.training.tracker import Tracker
@@ -166,7 +166,7 @@ def _finish(folder: Path, outcome: Outcome, final: dict[str, Any]) -> None:
 
 def _result(folder: Path) -> dict[str, Any] | None:
     try:
-        found = json.loads((folder / "result.json").read_text())
+        found = restored(json.loads((folder / "result.json").read_text()))
     except (FileNotFoundError, ValueError):
         return None
     return found if isinstance(found, dict) and {"outcome", "step", "final"} <= set(found) else None

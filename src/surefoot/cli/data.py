@@ -1,0 +1,64 @@
+"""``surefoot data list|fetch|check``: which data sets there are, and where they stand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["app"]
+
+app = typer.Typer(help="Data sets: list, fetch, check.", no_args_is_help=True)
+
+_Root = Annotated[Path | None, typer.Option("--data", envvar="SUREFOOT_DATA", help="Folder of data sets.")]
+
+
+@app.command("list")
+def list_(data: _Root = None) -> None:
+    """The data sets that specs may name, and how to get them."""
+    from surefoot.data.sets import SETS
+
+    for name, source in SETS.items():
+        typer.echo(f"{name:14} {source.what}" + (f"; {source.remedy}" if source.remedy else ""))
+    typer.echo("arrays:NAME    NAME.npz of your own in the data folder, with x_train, y_train, x_test, y_test")
+    typer.echo(f"data folder: {data if data is not None else 'none; give --data DIR or set SUREFOOT_DATA'}")
+
+
+@app.command()
+def fetch(name: Annotated[str, typer.Argument(help="Such as cifar10.")], data: _Root = None) -> None:
+    """Bring a data set into the data folder; it is checked before it gets its name."""
+    import sys
+
+    from rich.console import Console
+
+    from surefoot.data.fetch import fetch as bring
+    from surefoot.errors import BadInput
+
+    if data is None:
+        raise BadInput("fetch needs a folder to put data in; give --data DIR or set SUREFOOT_DATA")
+    with Console(stderr=True, quiet=not sys.stderr.isatty()).status(name) as bar:
+        path = bring(name, data, lambda text: bar.update(f"{name}: {text}"))
+    typer.echo(f"{name}: {path}")
+
+
+@app.command()
+def check(
+    name: Annotated[str, typer.Argument(help="Such as cifar10, or arrays:mine.")],
+    data: _Root = None,
+    json_: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+) -> None:
+    """Read a data set whole, and say what it holds."""
+    import json
+
+    from surefoot.data.fetch import check as look
+
+    found = look(name, data)
+    if json_:
+        typer.echo(json.dumps(found))
+        return
+    said = "its pixels are the published ones" if found["verified"] else "no published figures to compare with"
+    typer.echo(
+        f"{name}: {found['train']:,} to train, {found['test']:,} to test, {found['classes']} classes, examples of "
+        f"shape {tuple(found['shape'])}; {said}; sha256 {found['sha256']}"  # type: ignore[arg-type]
+    )

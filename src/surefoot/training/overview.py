@@ -1,0 +1,45 @@
+"""Where the runs of a folder stand, from their files alone; torch is not needed, and nothing in them is trusted."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from surefoot.training.journal import read_journal
+from surefoot.training.records import restored
+
+__all__ = ["overview"]
+
+
+def overview(folder: Path) -> list[dict[str, Any]]:
+    """One dictionary a run: id, rule, seed, outcome (``"unfinished"`` if there is none), step, steps, last reading."""
+    places = [folder] if (folder / "spec.json").is_file() else sorted(p.parent for p in folder.glob("*/spec.json"))
+    return [_one(place) for place in places]
+
+
+def _one(place: Path) -> dict[str, Any]:
+    spec, result = _read(place / "spec.json"), _read(place / "result.json")
+    readings = read_journal(place / "journal.jsonl")[0] if not result else []
+    last = _table(result.get("final")) if result else (readings[-1] if readings else {})
+    steps = _table(spec.get("stop")).get("steps")
+    return {
+        "id": place.name,
+        "rule": str(_table(spec.get("rule")).get("name", "?")),
+        "seed": spec.get("seed") if isinstance(spec.get("seed"), int) else "?",
+        "outcome": str(result.get("outcome", "unfinished")),
+        "step": int(result["step"]) if isinstance(result.get("step"), int) else int(last.get("step", 0)),
+        "steps": steps if isinstance(steps, int) else None,
+        "last": last,
+    }
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return _table(restored(json.loads(path.read_text())))
+    except (OSError, ValueError):
+        return {}
+
+
+def _table(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}

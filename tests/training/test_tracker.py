@@ -1,0 +1,174 @@
+"""The tracker in a loop of the user's own: it reads at the right steps, changes nothing, and goes on to the bit."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import surefoot as sf
+from surefoot.errors import BadInput
+from surefoot.training.cadence import Budget, Every, Logarithmic
+from surefoot.training.journal import read_journal
+
+
+def setup(norm=True, dropout=0.3):
+    torch.manual_seed(0)
+    x = torch.randn(80, 6)
+    y = (x[:, :3] + 0.3 * torch.randn(80, 3)).argmax(1)
+    layers = [
+        nn.Linear(6, 10),
+        nn.Tanh(),
+        *([nn.BatchNorm1d(10)] if norm else []),
+        nn.Dropout(dropout),
+        nn.Linear(10, 3),
+    ]
+    model = nn.Sequential(*layers)
+    return model, (x[:60], y[:60]), (x[60:], y[60:])
+
+
+def loop(model, data, steps, tracker=None, momentum=0.9):
+    opt = torch.optim.SGD(model.parameters(), lr=0.1, momentum=momentum)
+    x, y = data
+    for step in range(steps):
+        rows = torch.randperm(60)[:20]
+        opt.zero_grad()
+        nn.functional.cross_entropy(model(x[rows]), y[rows]).backward()
+        opt.step()
+        if tracker is not None:
+            tracker.step(step)
+
+
+def test_the_run_is_the_same_with_and_without_it():
+    groups = dict.fromkeys(("calibration", "margins", "curvature", "hessian", "batch_sharpness", "histograms"), 1)
+    model, train, test = setup()
+    twin = copy.deepcopy(model)
+    torch.manual_seed(7)
+    loop(twin, train, 6)
+    expected = torch.rand(3)
+    torch.manual_seed(7)
+    with sf.Tracker(model, train, test, every=groups, batch_size=20) as tracker:
+        loop(model, train, 6, tracker)
+    assert torch.equal(torch.rand(3), expected)
+    assert len(tracker.readings) == 7
+    assert model.training
+    for a, b in zip(model.state_dict().values(), twin.state_dict().values(), strict=True):
+        assert torch.equal(a, b)
+    for a, b in zip(model.parameters(), twin.parameters(), strict=True):
+        assert torch.equal(a.grad, b.grad)
+
+
+def test_values_are_those_of_the_library():
+    model, train, test = setup(dropout=0.0)
+    with sf.Tracker(
+        model, train, test, val=train, every={"calibration": 1, "margins": 1, "curvature": 1, "hessian": 1}
+    ) as t:
+        pass
+    (reading,) = t.readings
+    p = sf.Predictions.of(model, *test)
+    assert reading["test.ece"] == pytest.approx(float(sf.metrics.ece(p)))
+    assert reading["test.log_q"] == pytest.approx(sf.margins.log_moment(p.true_margin))
+    fitted = sf.posthoc.Temperature().fit(sf.Predictions.of(model, *train))
+    assert reading["temperature"] == pytest.approx(fitted.temperature_)
+    assert reading["test.tce"] == pytest.approx(float(sf.metrics.ece(fitted.apply(p))))
+    exact = sf.curvature.GaussNewton(model, train[0]).top(1, 1e-5, max_matvecs=200)
+    assert reading["sharpness"] == pytest.approx(float(exact.values[0]), rel=1e-2)
+    hessian = sf.curvature.Hessian(model, *train)
+    assert reading["hessian"] == pytest.approx(float(hessian.top(1, 1e-5, max_matvecs=200).values[0]), rel=1e-2)
+    assert reading["gradient_norm"] == pytest.approx(float(hessian.gradient().norm()), rel=1e-5)
+
+
+def test_cadences():
+    assert [step for step in range(11) if Every(5).due(step)] == [0, 5, 10]
+    spaced = [step for step in range(1001) if Logarithmic(4, 1000).due(step)]
+    assert spaced == [0, 1, 10, 100, 1000]
+    for wrong in (lambda: Every(0), lambda: Logarithmic(1, 10), lambda: Budget(0.0), lambda: Budget(1.5)):
+        with pytest.raises(BadInput):
+            wrong()
+
+
+def test_a_budget_is_kept():
+    budget = Budget(0.1)
+    spent = 0.0
+    for step in range(2000):
+        if budget.due(step):
+            price = 3.0 + step % 5
+            spent += price if step else 0.0
+            budget.paid(step, price)
+            assert spent <= 0.1 * step + 5
+    assert spent > 150
+
+
+def test_budget_in_a_loop():
+    model, train, test = setup()
+    with sf.Tracker(model, train, test, budget=0.2, batch_size=20) as tracker:
+        loop(model, train, 200, tracker)
+    assert 3 <= len(tracker.readings) < 60
+    assert tracker.readings[0]["step"] == 0
+
+
+def test_a_tracker_made_anew_goes_on_to_the_bit():
+    model, train, test = setup()
+    torch.manual_seed(1)
+    groups = {"curvature": 2, "hessian": 3}
+    with sf.Tracker(model, train, test, every=groups) as first:
+        loop(model, train, 6, first)
+        state = first.state_dict()
+        again = sf.Tracker(model, train, test, every=groups)
+        again.load_state_dict(*state)
+        torch.manual_seed(2)
+        twin = copy.deepcopy(model)
+        loop(model, train, 6, first)
+    torch.manual_seed(2)
+    other = sf.Tracker(twin, train, test, every=groups)
+    other.load_state_dict(*state)
+    with other:
+        loop(twin, train, 6, other)
+    assert first.readings[-len(other.readings) :] == other.readings
+
+
+def test_the_journal_is_written_and_never_overwritten(tmp_path):
+    model, train, test = setup()
+    with sf.Tracker(model, train, test, every=2, out=tmp_path / "mine") as tracker:
+        loop(model, train, 4, tracker)
+    assert [r["step"] for r in read_journal(tmp_path / "mine" / "journal.jsonl")[0]] == [0, 2, 4]
+    with (
+        pytest.raises(BadInput, match="already holds a journal"),
+        sf.Tracker(model, train, test, out=tmp_path / "mine"),
+    ):
+        pass
+
+
+def test_a_diverged_model_is_written_down():
+    model, train, test = setup()
+    with torch.no_grad():
+        model[0].weight[0, 0] = float("nan")
+    with sf.Tracker(model, train, test) as tracker:
+        pass
+    assert tracker.readings[0]["diverged"] is True
+
+
+def test_what_the_optimizer_says_is_recorded():
+    model, train, test = setup()
+    opt = sf.optim.SAM(torch.optim.SGD(model.parameters(), lr=0.5))
+
+    def closure():
+        loss = nn.functional.cross_entropy(model(train[0]), train[1])
+        loss.backward()
+        return loss
+
+    with sf.Tracker(model, train, test, optimizer=opt, every=1) as tracker:
+        opt.step(closure)
+        tracker.step(0)
+    assert tracker.readings[1]["threshold"] == 4.0
+    assert tracker.readings[1]["rule.epsilon"] == pytest.approx(0.05)
+
+
+def test_misuse():
+    model, train, test = setup()
+    with pytest.raises(BadInput, match="pair"):
+        sf.Tracker(model, train[0], test)
+    with pytest.raises(BadInput, match="labels"):
+        sf.Tracker(model, (train[0], train[1][:5]), test)
+    with pytest.raises(BadInput, match="groups are"):
+        sf.Tracker(model, train, test, every={"curvatur": 5})
