@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: demo test test-all check lint types bench clean
+.PHONY: demo test test-all check crash lint types bench clean
 
 demo: $(VENV)/user
 	$(BIN)/surefoot demo
@@ -14,6 +14,10 @@ test: $(VENV)/dev
 
 test-all: $(VENV)/dev
 	$(BIN)/python -m pytest -n auto
+
+# Every crash point of every step rule, and kill -9 at random moments; minutes.
+crash: $(VENV)/dev
+	SUREFOOT_CRASH=all $(BIN)/python -m pytest -n auto tests/training
 
 lint: $(VENV)/dev
 	$(BIN)/ruff check .
@@ -29,6 +33,7 @@ bench: $(VENV)/dev
 	$(BIN)/python benchmarks/posthoc.py $(if $(LOGITS),--data $(LOGITS)) --out results/benchmarks
 	$(if $(DATA),$(BIN)/python benchmarks/curvature.py --data $(DATA) --out results/benchmarks,@echo "curvature: make bench DATA=cifar10_5k.npz")
 	$(if $(DATA),$(BIN)/python benchmarks/optim.py --data $(DATA) --out results/benchmarks,@echo "optim: make bench DATA=cifar10_5k.npz")
+	$(if $(DATA),$(BIN)/python benchmarks/training.py --data $(DATA) --out results/benchmarks,@echo "training: make bench DATA=cifar10_5k.npz")
 
 clean:
 	rm -rf $(VENV)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -48,8 +49,12 @@ class Batches:
         if self.size >= self.rows:
             return slice(None)
         epoch, place = divmod(step, self.per_epoch)
-        order = torch.randperm(self.rows, generator=generator(self.seed, "order", epoch))
-        return order[place * self.size : (place + 1) * self.size]
+        return _order(self.rows, self.seed, epoch)[place * self.size : (place + 1) * self.size]
+
+
+@lru_cache(maxsize=2)
+def _order(rows: int, seed: int, epoch: int) -> Tensor:
+    return torch.randperm(rows, generator=generator(seed, "order", epoch))
 
 
 def train(

@@ -66,6 +66,8 @@ def run(spec: RunSpec, out: Path, data_root: Path | None = None, watch: Watch = 
     folder = out / spec.run_id(raw.digest())
     folder.mkdir(parents=True, exist_ok=True)
     with _locked(folder):
+        for leftover in folder.glob(".*"):  # files that a death kept from getting their names
+            leftover.unlink()
         done = _result(folder)
         if done is not None:
             return Result(folder, done["outcome"], done["step"], done["final"], fresh=False)
@@ -119,8 +121,9 @@ def _carry_on(spec: RunSpec, folder: Path, data: Prepared, watch: Watch) -> Resu
             if reading is None and step == steps:
                 reading = tracker.read(step, everything=True)
             if reading is not None:
-                journal.append({**reading, "loss": value})
-                seen[0] = reading
+                # What a resumed run would read from its journal.
+                seen[0] = {**reading, "loss": value}
+                journal.append(seen[0])
             if step % spec.checkpoint == 0 or stop[0]:
                 commit(step)
             watch(step, steps, value, reading)
