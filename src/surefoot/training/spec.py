@@ -58,12 +58,11 @@ class ScheduleSpec(_Table):
 
 
 class StopSpec(_Table):
-    """When the run ends: after steps or epochs, or earlier."""
+    """When the run ends, and how many rows a step sees."""
 
     steps: int | None = Field(default=None, ge=1)
     epochs: int | None = Field(default=None, ge=1)
     batch: int | Literal["full"] = "full"
-    patience: int | None = Field(default=None, ge=1)
 
     @field_validator("batch")
     @classmethod
