@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import numbers
+from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import Any
 
 from surefoot.errors import BadInput
 
-__all__ = ["fraction", "positive", "whole"]
+__all__ = ["fraction", "known_options", "nearest", "positive", "whole"]
 
 
 def whole(name: str, value: Any, least: int, most: int | None = None) -> int:
@@ -34,3 +36,17 @@ def fraction(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < float(value) < 1:
         raise BadInput(f"{name} must lie between 0 and 1, such as 0.95; got {value!r}")
     return float(value)
+
+
+def nearest(name: str, choices: Iterable[str]) -> str:
+    """The end of an error about a wrong name: the choice that is spelt most like it, if one is."""
+    near = get_close_matches(name, list(choices), 1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def known_options(what: str, options: Iterable[str], accepted: list[str]) -> None:
+    """A clear error for the first of ``options`` that ``what`` does not have."""
+    for option in options:
+        if option not in accepted:
+            has = f"it has {', '.join(accepted)}" if accepted else "it has none"
+            raise BadInput(f"{what} has no option {option!r}; {has}{nearest(option, accepted)}")

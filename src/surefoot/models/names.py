@@ -5,12 +5,12 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable
-from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
 from torch import nn
 
+from surefoot.checks import known_options, nearest
 from surefoot.errors import BadInput
 from surefoot.models.cnn import LeNet, SmallCNN
 from surefoot.models.deep_resnet import ResNet
@@ -44,21 +44,12 @@ def model_named(name: str, shape: tuple[int, ...], classes: int, **options: Any)
     64
     """
     if name not in MODELS:
-        near = get_close_matches(name, MODELS, 1)
-        raise BadInput(
-            f"model must be one of {', '.join(MODELS)}; got {name!r}" + (f"; did you mean {near[0]!r}?" if near else "")
-        )
+        raise BadInput(f"model must be one of {', '.join(MODELS)}; got {name!r}{nearest(name, MODELS)}")
     build, facts = MODELS[name]
     if facts != ("features",) and (len(shape) != 3 or ("channels" not in facts and shape[0] != 3)):
         raise BadInput(f"{name} takes images of 3 channels, (3, h, w); these inputs have shape {shape}")
     known = {"features": math.prod(shape), "channels": shape[0], "size": shape[-1]}
     given = {fact: known[fact] for fact in facts}
     accepted = [each for each in inspect.signature(build).parameters if each not in (*given, "classes")]
-    for option in options:
-        if option not in accepted:
-            near = get_close_matches(option, accepted, 1)
-            raise BadInput(
-                f"{name} has no option {option!r}; it has {', '.join(accepted)}"
-                + (f"; did you mean {near[0]!r}?" if near else "")
-            )
+    known_options(name, options, accepted)
     return build(**given, classes=classes, **options)

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad, relu
 
 from surefoot.errors import BadInput
+from surefoot.models.start import he_normal
 
 __all__ = ["CifarResNet"]
 
@@ -31,9 +32,7 @@ class CifarResNet(nn.Module):
                 width = wider
         self.blocks = nn.Sequential(*blocks)
         self.head = nn.Linear(64, classes)
-        for module in self.modules():
-            if isinstance(module, nn.Conv2d):
-                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+        he_normal(self)
 
     def forward(self, images: Tensor) -> Tensor:
         """Logits (b, k)."""

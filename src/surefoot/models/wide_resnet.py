@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from torch.nn.functional import relu
 
 from surefoot.errors import BadInput
+from surefoot.models.start import he_normal
 
 __all__ = ["WideResNet"]
 
@@ -33,9 +34,7 @@ class WideResNet(nn.Module):
         self.blocks = nn.Sequential(*blocks)
         self.norm = nn.BatchNorm2d(inside)
         self.head = nn.Linear(inside, classes)
-        for module in self.modules():
-            if isinstance(module, nn.Conv2d):
-                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+        he_normal(self)
 
     def forward(self, images: Tensor) -> Tensor:
         """Logits (b, k)."""

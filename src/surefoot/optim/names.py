@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from typing import Any
 
 from torch import nn
 from torch.optim import SGD, AdamW, Optimizer
 
+from surefoot.checks import known_options, nearest
 from surefoot.errors import BadInput
 from surefoot.optim.bsam import BSAM
 from surefoot.optim.bulk import BulkSGD, Curvature, DomSGD
@@ -70,23 +70,14 @@ def rule_named(
 
 def _found(name: str) -> tuple[Callable[..., Optimizer], str]:
     if name not in RULES:
-        near = get_close_matches(name, RULES, 1)
-        raise BadInput(
-            f"rule must be one of {', '.join(RULES)}; got {name!r}" + (f"; did you mean {near[0]!r}?" if near else "")
-        )
+        raise BadInput(f"rule must be one of {', '.join(RULES)}; got {name!r}{nearest(name, RULES)}")
     return RULES[name]
 
 
 def _check(name: str, build: Callable[..., Optimizer], options: Mapping[str, Any]) -> None:
     parameters = inspect.signature(build).parameters
     accepted = [each for each in parameters if each not in _OWN]
-    for option in options:
-        if option not in accepted:
-            near = get_close_matches(option, accepted, 1)
-            raise BadInput(
-                f"{name} has no option {option!r}; it has {', '.join(accepted)}"
-                + (f"; did you mean {near[0]!r}?" if near else "")
-            )
+    known_options(name, options, accepted)
     for each in accepted:
         if parameters[each].default is inspect.Parameter.empty and each not in options:
             raise BadInput(f"{name} needs {each}; give it as rule.{each}")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import tomllib
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from surefoot.checks import nearest
 from surefoot.errors import BadInput
 from surefoot.training.records import canonical
 
@@ -157,9 +157,8 @@ def spec_of(table: dict[str, Any], source: str = "spec") -> RunSpec:
         message = f"{source}: {place}: {first['msg'].removeprefix('Value error, ')}"
         if first["type"] == "extra_forbidden":
             known = _keys_at(first["loc"][:-1])
-            near = get_close_matches(str(first["loc"][-1]), known, 1)
-            message = f"{source}: there is no key {place!r}" + (f"; did you mean {near[0]!r}?" if near else "")
-            message += f"; there are {', '.join(known)}" if known and not near else ""
+            hint = nearest(str(first["loc"][-1]), known) or (f"; there are {', '.join(known)}" if known else "")
+            message = f"{source}: there is no key {place!r}{hint}"
         elif "input" in first and first["type"] not in ("missing", "value_error"):
             message += f"; got {first['input']!r}"
         raise BadInput(message) from error
