@@ -300,6 +300,16 @@ def test_ensemble_is_no_worse_than_its_temperature_on_its_own_rows():
         assert ensemble.weights_.sum() == pytest.approx(1)
 
 
+def test_ensemble_keeps_answers_where_a_flat_distribution_is_best():
+    z = 3 * np.random.default_rng(1).normal(size=(200, 3))
+    p = Predictions(z, (z.argmax(1) + 1) % 3)
+    fitted = EnsembleTemperature().fit(p)
+    assert fitted.weights_[:2].sum() >= 1e-3 * (1 - 1e-9)
+    near = np.repeat(z[:, :1], 3, axis=1) + [0.0, 1e-13, 0.0]  # apart by less than the mixture can resolve
+    for q in (p, Predictions(near, p.labels)):
+        assert (fitted.apply(q).predicted == q.predicted).all()
+
+
 class TestAuto:
     def test_calibrated_predictions_are_left_alone(self):
         chosen = [Auto(nested=False, seed=seed).fit(calibrated(1000, 3, seed)).name_ for seed in range(4)]
