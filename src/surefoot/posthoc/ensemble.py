@@ -6,7 +6,8 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import logsumexp
 
-from surefoot.posthoc.calibrator import Calibrator, Floats
+from surefoot.checks import positive
+from surefoot.posthoc.calibrator import Calibrator, Floats, check_shape
 from surefoot.posthoc.temperature import Temperature, scaled_logits
 from surefoot.predictions import Predictions
 
@@ -64,6 +65,13 @@ class EnsembleTemperature(Calibrator):
         lost = np.flatnonzero(mixed.argmax(axis=1) != p.predicted)
         mixed[lost, p.predicted[lost]] = np.nextafter(mixed[lost].max(axis=1), np.inf)
         return mixed, "logits"
+
+    def check_learned(self) -> None:
+        """A temperature above 0, and weights that sum to 1."""
+        positive("temperature_", self.temperature_)
+        check_shape("weights_", self.weights_, (3,))
+        if self.weights_.min() < 0 or abs(self.weights_.sum() - 1) > 1e-6:
+            raise ValueError(f"weights_ must be at least 0 and sum to 1; got {self.weights_.tolist()}")
 
     def number_of_parameters(self, classes: int) -> int:
         """Three."""

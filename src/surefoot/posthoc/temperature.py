@@ -74,7 +74,6 @@ class Temperature(Calibrator):
     def check_learned(self) -> None:
         """A temperature is above 0."""
         positive("temperature_", self.temperature_)
-        super().check_learned()
 
     def number_of_parameters(self, classes: int) -> int:
         """One."""
@@ -224,7 +223,7 @@ def _separable(p: Predictions) -> tuple[float, float, float, str, float]:
     reach.
     """
     margin = np.where(np.isfinite(p.predicted_margin), p.predicted_margin, 0.0)
-    rows = np.flatnonzero(margin > _TIE * np.median(margin[margin > 0])) if margin.any() else []
+    rows = np.flatnonzero(margin > _TIE * np.median(margin[margin > 0]) if margin.any() else margin > 0)
     if len(rows) == 0:
         return 1.0, 1.0, 1.0, "separable", 0.0
     moving, goal = p.take(rows), (len(rows) + 1) / (len(rows) + 2)
