@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from surefoot import Predictions, metrics
+from surefoot.errors import BadInput
 from surefoot.posthoc import Vector, load
 
 from ..posthoc.test_calibrators import calibrated
@@ -70,6 +71,21 @@ def test_methods_and_pictures(files, method, suffix):
         (["val.csv", "test.csv", "--out", "nowhere/x.csv"], "no folder"),
         (["val.csv", "test.csv", "--figure", "x.bmp"], "--figure must end in"),
         (["broken.json", "test.csv"], "not a calibrator"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_2(files, arguments, says):
+    calibrated(50, 4).save(files / "other.csv")
+    (files / "broken.json").write_text("{}")
+    done = run("calibrate", *arguments, cwd=files)
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not (files / "x.txt").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
         (["val.csv", "test.csv", "--method", "temperature", "--metric", "magic"], "metric must be one of"),
         (["map.json", "test.csv", "--method", "auto"], "--method is for learning"),
         (["map.json", "test.csv", "--metric", "nll"], "--metric is for learning"),
@@ -82,19 +98,17 @@ def test_methods_and_pictures(files, method, suffix):
         (["cats.csv", "dogs.csv"], "got cat, dog, eel and dog, cat, eel"),
     ],
 )
-def test_bad_input_is_one_sentence_and_exit_2(files, arguments, says):
-    calibrated(50, 4).save(files / "other.csv")
-    (files / "broken.json").write_text("{}")
+def test_what_would_be_ignored_overwritten_or_mixed_up_is_refused(files, arguments, says, monkeypatch):
     p = calibrated(50, 3)
     Vector().fit(p).save(files / "map.json")
     Predictions.from_probs(p.probs, p.labels).save(files / "probs.csv")
     rename(files / "val.csv", files / "cats.csv", "label,logit_cat,logit_dog,logit_eel")
     rename(files / "test.csv", files / "dogs.csv", "label,logit_dog,logit_cat,logit_eel")
-    done = run("calibrate", *arguments, cwd=files)
-    assert done.returncode == 2
-    assert says in done.stderr
-    assert done.stderr.count("\n") == 1
-    assert not (files / "x.txt").exists()
+    monkeypatch.chdir(files)
+    before = {path.name: path.read_bytes() for path in files.iterdir()}
+    with pytest.raises(BadInput, match=says):
+        in_process("calibrate", *arguments)
+    assert {path.name: path.read_bytes() for path in files.iterdir()} == before
 
 
 def rename(source, target, header):
@@ -140,9 +154,8 @@ def test_impossible_labels_and_few_rows_are_told(files):
 
 
 def test_the_table_shows_the_metric_as_it_is(files):
-    arguments = ("calibrate", files / "val.csv", files / "test.csv", "--metric", "skce", "--json")
-    shown = {c["name"]: c["score"] for c in json.loads(in_process(*arguments))["candidates"]}
-    lowest = min(shown, key=lambda name: np.inf if shown[name] is None else shown[name])
-    assert shown[lowest] < 0
-    line = next(line for line in in_process(*arguments[:-1]).split("\n") if line.split()[:1] == [lowest])
-    assert line.split()[1].startswith("-")
+    for name in ("val.csv", "test.csv"):
+        calibrated(60, 2, 0).save(files / name)
+    text = in_process("calibrate", files / "val.csv", files / "test.csv", "--metric", "skce")
+    table = [line.split() for line in text.split("\n\n")[1].split("\n")[1:]]
+    assert any(len(row) > 1 and row[1].startswith("-") for row in table)
