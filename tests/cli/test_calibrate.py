@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from surefoot import Predictions, metrics
-from surefoot.posthoc import load
+from surefoot.errors import BadInput
+from surefoot.posthoc import Vector, load
 
 from ..posthoc.test_calibrators import calibrated
 from .test_evaluate import in_process, run
@@ -80,3 +81,81 @@ def test_bad_input_is_one_sentence_and_exit_2(files, arguments, says):
     assert says in done.stderr
     assert done.stderr.count("\n") == 1
     assert not (files / "x.txt").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["val.csv", "test.csv", "--method", "temperature", "--metric", "magic"], "metric must be one of"),
+        (["map.json", "test.csv", "--method", "auto"], "--method is for learning"),
+        (["map.json", "test.csv", "--metric", "nll"], "--metric is for learning"),
+        (["map.json", "test.csv", "--val-split", "val"], "--val-split is for learning"),
+        (["map.json", "test.csv", "--early-stopped"], "--early-stopped is for learning"),
+        (["val.csv", "test.csv", "--out", "./val.csv"], "--out must not be a file that is read"),
+        (["val.csv", "test.csv", "--out", "test.csv"], "--out must not be a file that is read"),
+        (["map.json", "test.csv", "--map", "map.json"], "--map must not be a file that is read"),
+        (["map.json", "probs.csv"], "p must hold logits"),
+        (["cats.csv", "dogs.csv"], "got cat, dog, eel and dog, cat, eel"),
+    ],
+)
+def test_what_would_be_ignored_overwritten_or_mixed_up_is_refused(files, arguments, says, monkeypatch):
+    p = calibrated(50, 3)
+    Vector().fit(p).save(files / "map.json")
+    Predictions.from_probs(p.probs, p.labels).save(files / "probs.csv")
+    rename(files / "val.csv", files / "cats.csv", "label,logit_cat,logit_dog,logit_eel")
+    rename(files / "test.csv", files / "dogs.csv", "label,logit_dog,logit_cat,logit_eel")
+    monkeypatch.chdir(files)
+    before = {path.name: path.read_bytes() for path in files.iterdir()}
+    with pytest.raises(BadInput, match=says):
+        in_process("calibrate", *arguments)
+    assert {path.name: path.read_bytes() for path in files.iterdir()} == before
+
+
+def rename(source, target, header):
+    target.write_text("\n".join([header, *source.read_text().split("\n")[1:]]))
+
+
+def test_the_same_names_and_numbers_are_no_conflict(files):
+    rename(files / "val.csv", files / "named.csv", "label,logit_cat,logit_dog,logit_eel")
+    rename(files / "test.csv", files / "upper.csv", "label,Logit Cat,Logit Dog,Logit Eel")
+    for test in ("upper.csv", "test.csv"):
+        assert "Repair" in in_process("calibrate", files / "named.csv", files / test, "--method", "temperature")
+
+
+def test_a_training_set_in_place_of_a_held_out_one_is_told(files):
+    p = Predictions.load(files / "val.csv")
+    Predictions(p.logits, p.predicted).save(files / "val.csv")
+    text = in_process("calibrate", files / "val.csv", files / "test.csv", "--method", "temperature")
+    assert "Beware: Every validation row is answered right" in text
+    assert "is it the training set?" in text
+    Predictions(p.logits, (p.predicted + 1) % 3).save(files / "val.csv")
+    found = json.loads(in_process("calibrate", files / "val.csv", files / "test.csv", "--method", "ets", "--json"))
+    assert any("no better than chance" in said for said in found["warnings"])
+
+
+def test_impossible_labels_and_few_rows_are_told(files):
+    p = Predictions.load(files / "test.csv")
+    z = np.asarray(p.logits).copy()
+    z[np.arange(2), p.labels[:2]] = -np.inf
+    Predictions(z, p.labels).save(files / "test.npz")
+    arguments = ("calibrate", files / "val.csv", files / "test.npz", "--method", "temperature")
+    text = in_process(*arguments, "--figure", files / "page.html")
+    assert "NLL goes from inf to inf: infinite before and after, so not to be compared" in text
+    assert "2 of 700 rows give their label probability 0 before and 2 after" in text
+    assert "nan" not in text
+    assert "+nan" not in (files / "page.html").read_text()
+    found = json.loads(in_process(*arguments, "--json"))
+    assert found["impossible"] == {"before": 2, "after": 2}
+    assert found["changes"]["nll"]["verdict"] == "undefined"
+    p.take(np.arange(2)).save(files / "test.csv")
+    text = in_process("calibrate", files / "val.csv", files / "test.csv", "--method", "temperature")
+    assert "too few rows to judge" in text
+    assert "more than noise" not in text
+
+
+def test_the_table_shows_the_metric_as_it_is(files):
+    for name in ("val.csv", "test.csv"):
+        calibrated(60, 2, 0).save(files / name)
+    text = in_process("calibrate", files / "val.csv", files / "test.csv", "--metric", "skce")
+    table = [line.split() for line in text.split("\n\n")[1].split("\n")[1:]]
+    assert any(len(row) > 1 and row[1].startswith("-") for row in table)

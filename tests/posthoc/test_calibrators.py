@@ -121,6 +121,8 @@ class TestEveryCalibrator:
         buffer.seek(0)
         with _quiet():
             np.testing.assert_allclose(torch.jit.load(buffer)(z).exp(), expected, atol=1e-9)
+            scripted = torch.jit.script(module)
+        np.testing.assert_allclose(scripted(z).exp(), expected, atol=1e-9)
         exported = torch.export.export(module, (z,), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},)).module()
         np.testing.assert_allclose(exported(z[:7]).exp(), expected[:7], atol=1e-9)
 
@@ -182,7 +184,9 @@ def test_linear_optima_are_stationary():
         fitted = kind(l2=0.1).fit(p)
         x = fitted._features(p)
         _, residual = _nll(x @ fitted.weight_.T + fitted.bias_, p.labels)
-        slope = residual.T @ x + 0.2 * fitted.weight_ * (1 - np.eye(4)) / 12
+        # The penalty of matrix scaling is on the weights of z / T.
+        unit = Temperature().fit(p).temperature_ ** 2 if kind is Matrix else 1.0
+        slope = residual.T @ x + 0.2 * unit * fitted.weight_ * (1 - np.eye(4)) / 12
         assert np.abs(slope).max() < 1e-5
         assert np.abs(residual.sum(0) + 0.2 * fitted.bias_ / 4).max() < 1e-6
 
@@ -300,6 +304,16 @@ def test_ensemble_is_no_worse_than_its_temperature_on_its_own_rows():
         assert ensemble.weights_.sum() == pytest.approx(1)
 
 
+def test_ensemble_keeps_answers_where_a_flat_distribution_is_best():
+    z = 3 * np.random.default_rng(1).normal(size=(200, 3))
+    p = Predictions(z, (z.argmax(1) + 1) % 3)
+    fitted = EnsembleTemperature().fit(p)
+    assert fitted.weights_[:2].sum() >= 1e-3 * (1 - 1e-9)
+    near = z[:, :1] + np.array([0.0, 1e-13, 0.0])  # apart by less than the mixture can resolve
+    for q in (p, Predictions(near, p.labels)):
+        assert (fitted.apply(q).predicted == q.predicted).all()
+
+
 class TestAuto:
     def test_calibrated_predictions_are_left_alone(self):
         chosen = [Auto(nested=False, seed=seed).fit(calibrated(1000, 3, seed)).name_ for seed in range(4)]
@@ -342,10 +356,180 @@ class TestAuto:
         with pytest.raises(NotFittedError):
             Auto().save("x.json")
 
+    def test_scores_are_the_metrics_own_values(self):
+        p = calibrated(600, 3, 0, 3.0)
+        few = {"temperature": Temperature(), "vector": Vector()}
+        auto = Auto("accuracy", folds=2, candidates=few).fit(p)
+        assert auto.before_ == float(metrics.accuracy(p))
+        assert 0 < auto.estimate_ <= 1
+        assert all(0 < c.score <= 1 for c in auto.scores_)
+        assert auto.scores_[0].score == max(c.score for c in auto.scores_)
+        plain = next(c for c in auto.scores_ if c.name == "none")
+        assert all(c.gain == pytest.approx(c.score - plain.score) for c in auto.scores_)
+
+    @pytest.mark.parametrize(
+        ("settings", "says"),
+        [
+            ({"metric": []}, "metric must be one of"),
+            ({"candidates": [Temperature()]}, "candidates must be a dict"),
+            ({"candidates": {"a": 3}}, "candidates must be calibrators"),
+            ({"candidates": {3: Temperature()}}, "candidates must be calibrators"),
+            ({"candidates": {"none": Temperature()}}, "must not name one 'none'"),
+            ({"seed": "x"}, "seed must be"),
+        ],
+    )
+    def test_what_is_no_setting(self, settings, says):
+        with pytest.raises(BadInput, match=says):
+            Auto(**settings).fit(calibrated(60, 3))
+
+    def test_leaving_things_alone_may_be_named(self):
+        auto = Auto(folds=2, nested=False, candidates={"none": Identity()}).fit(calibrated(60, 3))
+        assert auto.name_ == "none"
+
     def test_it_saves_what_it_chose(self, tmp_path):
         auto = Auto(folds=2, nested=False, candidates={"temperature": Temperature()}).fit(calibrated(600, 3, 0, 3.0))
         auto.save(tmp_path / "map.json")
         assert load(tmp_path / "map.json").temperature_ == auto.best_.temperature_
+
+
+def hostile(name):
+    """What must not be read in place of the map of that name for three classes."""
+    numbers = [1, 1e308, -1e200, "2", None, [], {}, [[1.0]], [1.0, 1.0], [[1e308] * 3] * 3]
+    yield from ({"learned": value} for value in ([], {}, 3, None))
+    yield from ({"classes": value} for value in (1, 10**6 + 0.5, 10**18, True, "3"))
+    yield from ({"n": value} for value in (-1, 0, "many", 2.5, None))
+    yield from ({"settings": value} for value in ([], None, {"scores": 1}))
+    yield {"kind": "scores"}
+    for key in METHODS[name].learned:
+        yield from ({"learned": {key: value}} for value in numbers if key != "temperature_" or value != 1)
+    if name in ("temperature", "ets"):
+        yield from ({"learned": {"temperature_": value}} for value in (0, -1, True))
+    if name == "ets":
+        yield from ({"learned": {"weights_": value}} for value in ([2, -1, 0], [1, 1, 1]))
+    if name in ("vector", "matrix"):
+        yield from ({"learned": {"lowest_": value}} for value in (0.0, 5))
+    wrong = {"pooled": "yes", "bins": "a", "least": "x", "l2": [1], "folds": 1.5, "seed": -1, "scores": []}
+    yield from ({"settings": {key: value}} for key, value in wrong.items() if key in METHODS[name]().get_params())
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_hostile_files_are_refused(name, tmp_path):
+    path = tmp_path / "map.json"
+    calibrator_named(name).fit(calibrated(100, 3)).save(path)
+    document = json.loads(path.read_text())
+    for change in hostile(name):
+        ((part, value),) = change.items()
+        if isinstance(value, dict) and value:
+            value = {**document[part], **value}
+        broken = {**document, part: value}
+        if broken == document:  # nothing is learned: nothing is what it must hold
+            continue
+        path.write_text(json.dumps(broken))
+        with pytest.raises(BadInput, match="damaged calibrator"):
+            print(change, load(path))
+
+
+def test_a_map_of_very_many_classes_is_read_back(tmp_path):
+    path = tmp_path / "map.json"
+    p = Predictions(np.random.default_rng(0).normal(size=(4, 100_000)).astype(np.float32), [0, 1, 2, 3])
+    fitted = Temperature().fit(p)
+    fitted.save(path)
+    assert load(path).temperature_ == fitted.temperature_
+    path.write_text(path.read_text().replace("100000", "1000000"))
+    assert len(load(path).classes_) == 1_000_000
+
+
+def test_what_is_not_finite_is_not_saved(tmp_path):
+    fitted = Vector().fit(calibrated(100, 3))
+    for value in (np.nan, np.inf, 1e308):
+        fitted.weight_ = np.array([1.0, value, 1.0])
+        with pytest.raises(BadInput, match="weight_ must be finite"):
+            fitted.save(tmp_path / "map.json")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["vector", "matrix", "auto"])
+def test_logits_and_probabilities_do_not_mix_where_it_matters(name, tmp_path):
+    p, q = calibrated(400, 3, 0, 2.0), calibrated(50, 3, 1, 2.0)
+    given, as_probs = np.asarray(q.logits), Predictions.from_probs(q.probs, q.labels)
+    fitted = (Auto(folds=2, nested=False) if name == "auto" else calibrator_named(name)).fit(p)
+    if name == "auto":
+        fitted.best_ = Vector().fit(p)
+    with pytest.raises(BadInput, match="p must hold logits"):
+        fitted.apply(as_probs)
+    fitted.save(tmp_path / "map.json")
+    with pytest.raises(BadInput, match="p must hold logits"):
+        load(tmp_path / "map.json").apply(as_probs)
+    if name != "auto":  # the module of a map of log-probabilities takes logits, as every module does
+        other = calibrator_named(name).fit(Predictions.from_probs(p.probs, p.labels))
+        with pytest.raises(BadInput, match="p must hold probs"):
+            other.apply(q)
+        np.testing.assert_allclose(
+            other.to_module()(torch.tensor(given + 7.0)).exp(), other.apply(as_probs).probs, atol=1e-9
+        )
+
+
+@pytest.mark.parametrize("scale", [0.01, 1.0, 30.0])
+def test_linear_maps_are_no_worse_than_the_temperature_they_contain(scale):
+    random = np.random.default_rng(0)
+    z = random.normal(size=(500, 5)) * 4
+    p = Predictions(scale * z, (z / 2 + random.gumbel(size=z.shape)).argmax(1))
+    least = float(metrics.nll(Temperature().fit(p).apply(p)))
+    unit = Predictions(z, p.labels)
+    for kind in (Vector(), Matrix(l2=1.0)):
+        mapped = kind.fit(p).apply(p)
+        assert float(metrics.nll(mapped)) <= least + 1e-6
+        np.testing.assert_allclose(mapped.probs, clone(kind).fit(unit).apply(unit).probs, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["vector", "platt", "auto", "temperature"])
+def test_a_fit_that_fails_leaves_what_was_learned(name):
+    p = calibrated(200, 3, 0, 2.0)
+    fitted = (Auto(folds=2, nested=False) if name == "auto" else calibrator_named(name)).fit(p)
+    before = fitted.apply(p).probs
+    bad = Predictions([[0.0, -np.inf, 1.0, 0.0]] * 3, [1, 1, 1])
+    with pytest.raises(BadInput):
+        fitted.fit(bad)
+    np.testing.assert_array_equal(fitted.apply(p).probs, before)
+
+
+def test_fit_takes_the_keywords_of_scikit_learn():
+    p = calibrated(100, 3)
+    z = np.asarray(p.logits)
+    expected = Temperature().fit(p).temperature_
+    assert Temperature().fit(z, y=p.labels).temperature_ == expected
+    assert Temperature().fit(X=z, y=p.labels).temperature_ == expected
+
+
+@pytest.mark.parametrize("name", ["platt", "beta"])
+def test_a_solver_that_stops_early_says_nothing(name):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for seed in range(100):
+            z = 2.5 * np.random.default_rng(seed).normal(size=(12, 3))
+            labels = np.r_[0, 1, 2, z[3:].argmax(1)]
+            assert np.isfinite(calibrator_named(name).fit(Predictions(z, labels)).coefficients_).all()
+
+
+@pytest.mark.parametrize(
+    ("calibrator", "says"),
+    [
+        (BBQ(least="x"), "least must"),
+        (BBQ(least=True), "least must"),
+        (Histogram(bins="a"), "bins must"),
+        (Isotonic(pooled="no"), "pooled must"),
+        (Matrix(l2=[]), "l2 must"),
+        (Matrix(l2=1.0, folds="3"), "folds must"),
+        (Dirichlet(seed=-1), "seed must"),
+        (Temperature(scores=[]), "scores must"),
+    ],
+)
+def test_bad_settings(calibrator, says):
+    p = calibrated(60, 3)
+    with pytest.raises(BadInput, match=says):
+        calibrator.fit(p)
+    with pytest.raises(BadInput, match=says):
+        Auto(folds=2, candidates={"mine": calibrator}).fit(p)
 
 
 BROKEN = {
@@ -390,4 +574,6 @@ def test_no_file():
         load("nowhere.json")
     with pytest.raises(BadInput, match="method must be one of"):
         calibrator_named("softmax")
+    with pytest.raises(BadInput, match="method must be one of"):
+        calibrator_named([])
     assert Identity().fit(calibrated(10, 2)).apply(q := calibrated(5, 2)) is q

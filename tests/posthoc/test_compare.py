@@ -48,11 +48,26 @@ def test_the_interval_covers_the_true_change():
     assert covered >= 34  # 95 % of 40 is 38; below 34 has a chance under 0.5 %
 
 
-def test_infinities_do_not_make_nan():
-    z = np.array([[0.0, -np.inf], [1.0, 0.0], [0.0, 1.0]])
-    p = Predictions(z, [1, 0, 1])
-    change = compare(p, Temperature().fit(p).apply(p), metrics=["nll", "accuracy"], resamples=20)["nll"]
-    assert change.change == 0
+def test_a_difference_of_infinities_is_undefined():
+    z = np.array([[0.0, -np.inf]] + [[3.0, 0.0], [0.0, 3.0]] * 50)
+    p = Predictions(z, [1] + [0, 1] * 40 + [1, 0] * 10)
+    found = compare(p, Temperature().fit(p).apply(p), metrics=["nll", "brier"], resamples=50)
+    change = found["nll"]
+    assert np.isnan([change.change, change.low, change.high]).all()
+    assert change.verdict == "undefined"
+    assert found["brier"].verdict != "undefined"
+    assert (found.impossible_before, found.impossible_after) == (1, 1)
+    soft = Predictions(np.maximum(z, -5), p.labels)
+    assert compare(p, soft, metrics=["nll"], resamples=50)["nll"].change == -np.inf
+
+
+def test_too_few_rows_get_no_verdict():
+    before = calibrated(20, 3, 1, 30.0)
+    after = Predictions(np.asarray(before.logits) / 30, before.labels)
+    assert compare(before, after, metrics=["nll"], resamples=50)["nll"].verdict != "too few rows"
+    rows = np.arange(19)
+    few = compare(before.take(rows), after.take(rows), metrics=["nll", "ece"], resamples=50)
+    assert {c.verdict for c in few.changes} == {"too few rows"}
 
 
 def test_bad_pairs():
@@ -73,3 +88,14 @@ def test_doubts():
     skewed = other.take(np.flatnonzero(other.labels != 2))
     assert "distributed differently" in doubts(big, skewed)[0]
     assert "same rows" in doubts(big, big)[0]
+    learned = Predictions(big.logits, big.predicted)
+    assert any("is it the training set?" in said for said in doubts(learned, other))
+    assert not any("training set" in said for said in doubts(other, learned))  # the other way round is bad luck
+    assert not any("training set" in said for said in doubts(learned, learned.take(np.arange(700))))
+    z = np.asarray(big.logits).copy()
+    z[np.arange(3), big.labels[:3]] = -np.inf
+    assert any("3 of the 2,000 validation rows" in said for said in doubts(Predictions(z, big.labels), other))
+    with pytest.raises(BadInput, match="got 3 and 2 classes"):
+        doubts(big, calibrated(100, 2))
+    with pytest.raises(BadInput, match="val must be Predictions"):
+        doubts(np.zeros((3, 2)), big)

@@ -173,3 +173,27 @@ def test_from_probabilities():
     p = random_predictions(300, 4, 0, sharp=2.0)
     same = Predictions.from_probs(p.probs, p.labels)
     assert Temperature().fit(same).temperature_ == pytest.approx(Temperature().fit(p).temperature_, rel=1e-6)
+
+
+def test_logits_worse_than_chance_are_flattened_over_their_whole_range():
+    p = Predictions([[5.0, 4.999, -1000.0]] * 10, [2] * 10)
+    found = Temperature().fit(p)
+    assert found.outcome_ == "uninformative"
+    assert float(metrics.nll(found.apply(p))) == pytest.approx(np.log(3), abs=1e-3)
+    flat = Predictions([[1e-5, 0.0]] * 2, [1, 1])
+    assert Temperature().fit(flat).temperature_ == 1.0  # never sharper than it was
+
+
+@pytest.mark.parametrize("margin", [0.0, 1e-9])
+def test_ties_do_not_put_the_goal_of_separable_rows_out_of_reach(margin):
+    p = Predictions([[5.0, 0.0]] * 18 + [[1.0 + margin, 1.0]] * 2, [0] * 20)
+    found = Temperature().fit(p)
+    assert found.outcome_ == "separable"
+    assert found.temperature_ == pytest.approx(5 / np.log(19), rel=1e-5)  # 18 rows can move: 19/20
+    sure = Predictions([[0.0, -np.inf]] * 19 + [[1.0, 0.0]], [0] * 20)
+    assert Temperature().fit(sure).temperature_ == pytest.approx(1 / np.log(2), rel=1e-5)  # one row can: 2/3
+
+
+def test_ties_alone_above_the_rest_are_left_as_they_are():
+    found = Temperature().fit(Predictions([[1.0, 1.0, 0.0]] * 5, [0] * 5))
+    assert (found.outcome_, found.temperature_) == ("separable", 1.0)

@@ -21,8 +21,8 @@ def calibrate(
         Path, typer.Argument(metavar="VAL", help="Held-out predictions to learn from; or a .json written by --map.")
     ],
     test: Annotated[Path, typer.Argument(metavar="TEST", help="Predictions to repair, and to judge the repair by.")],
-    method: Annotated[str, typer.Option(help="auto, or the name of a calibrator.")] = "auto",
-    metric: Annotated[str, typer.Option(help="What auto improves.")] = "nll",
+    method: Annotated[str | None, typer.Option(help="auto, or the name of a calibrator.", show_default="auto")] = None,
+    metric: Annotated[str | None, typer.Option(help="What auto improves.", show_default="nll")] = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="OUT.csv|npz|parquet", help="Write calibrated TEST.")
     ] = None,
@@ -44,8 +44,9 @@ def calibrate(
     from surefoot.errors import BadInput
     from surefoot.metrics.reliability import reliability
     from surefoot.posthoc import Auto, calibrator_named, compare, doubts, load
+    from surefoot.posthoc.auto import check_metric
     from surefoot.predictions import Predictions
-    from surefoot.reports.repair import choice_sentence, markup, outcome_sentences
+    from surefoot.reports.repair import choice_sentence, fit_doubts, markup, outcome_sentences
     from surefoot.reports.text import plain
 
     if figure is not None:
@@ -57,20 +58,30 @@ def calibrate(
         raise BadInput(f"--out must end in .npz, .csv or .parquet; got {out.name!r}")
     if map_ is not None and map_.suffix.lower() != ".json":
         raise BadInput(f"--map must end in .json; got {map_.name!r}")
+    for option, path in (("--out", out), ("--map", map_), ("--figure", figure)):
+        _check_not_an_input(option, path, (val, test))
+    learned = val.suffix.lower() == ".json"
+    if learned:
+        fits = {"--method": method, "--metric": metric, "--val-split": val_split, "--early-stopped": early_stopped}
+        _check_nothing_to_fit(val, [option for option, given in fits.items() if given])
+    method, metric = "auto" if method is None else method, "nll" if metric is None else metric
+    check_metric(metric)
+    chosen: Calibrator = Auto(metric, seed=seed) if method == "auto" else calibrator_named(method)
     kind = "probs" if probs else None
     before = Predictions.load(test, split=test_split, kind=kind)
     calibrator: Calibrator
     warnings: list[str] = []
-    if val.suffix.lower() == ".json":
+    if learned:
         calibrator = load(val)
     else:
         held_out = Predictions.load(val, split=val_split, kind=kind)
         if held_out.classes != before.classes:
             raise BadInput(f"VAL has {held_out.classes} classes and TEST {before.classes}; both must be of one model")
+        _check_class_names(val, test)
         warnings = doubts(held_out, before, early_stopped)
-        calibrator = Auto(metric, seed=seed) if method == "auto" else calibrator_named(method)
         with progress_bar("choosing a repair" if method == "auto" else "fitting"):
-            calibrator.fit(held_out)
+            calibrator = chosen.fit(held_out)
+        warnings += fit_doubts(calibrator)
     after = calibrator.apply(before)
     with progress_bar("comparing") as report:
         comparison = compare(before, after, seed=seed, progress=report)
@@ -93,6 +104,51 @@ def calibrate(
             typer.echo(f"{what}: {plain(str(path))}")
 
 
+def _check_not_an_input(option: str, path: Path | None, inputs: tuple[Path, ...]) -> None:
+    """Refuse to write over what is read."""
+    from surefoot.errors import BadInput
+
+    for given in inputs:
+        if path is not None and path.exists() and given.exists() and path.samefile(given):
+            raise BadInput(f"{option} must not be a file that is read; got {str(path)!r}. Give it another name")
+
+
+def _check_nothing_to_fit(val: Path, options: list[str]) -> None:
+    """Refuse options of a fit where there is none."""
+    from surefoot.errors import BadInput
+
+    if options:
+        raise BadInput(
+            f"{options[0]} is for learning from predictions, but {val.name!r} is what was learned already; leave "
+            f"{options[0]} out, or give predictions as VAL"
+        )
+
+
+def _check_class_names(val: Path, test: Path) -> None:
+    """Refuse two tables whose class columns bear different names, or the same in another order."""
+    from surefoot.errors import BadInput
+
+    first, second = _class_names(val), _class_names(test)
+    if first and second and first != second:
+        raise BadInput(
+            f"VAL and TEST must have the same class columns in the same order; got {', '.join(first)} and "
+            f"{', '.join(second)}. Reorder the columns and the labels of one of them"
+        )
+
+
+def _class_names(path: Path) -> list[str]:
+    """The classes that the header of a .csv names, without "logit" or "prob"; none if they are numbers alone."""
+    import csv
+    import re
+
+    if path.suffix.lower() != ".csv":
+        return []
+    with path.open(encoding="utf-8-sig", newline="") as stream:
+        columns = next(csv.reader([stream.readline()]))
+    names = [re.sub(r"^(logit|prob)s?(?![a-z])[\W_]*", "", name.strip().strip('"').lower()) for name in columns[1:]]
+    return [] if all(re.fullmatch(r"\D*\d+", name) for name in names) else names
+
+
 def _json(calibrator: Calibrator, comparison: Comparison, warnings: list[str]) -> str:
     import dataclasses
     import json
@@ -109,6 +165,7 @@ def _json(calibrator: Calibrator, comparison: Comparison, warnings: list[str]) -
         "n": comparison.n,
         "level": comparison.level,
         "answers_changed": comparison.answers_changed,
+        "impossible": {"before": comparison.impossible_before, "after": comparison.impossible_after},
         "changes": {c.metric: {**vars(c), "verdict": c.verdict} for c in comparison.changes},
         "warnings": warnings,
     }
@@ -125,6 +182,7 @@ def _print(
     from rich.text import Text
 
     from surefoot.posthoc import Auto
+    from surefoot.reports.repair import shift, span
     from surefoot.reports.text import number, plain
 
     console = terminal()
@@ -139,15 +197,14 @@ def _print(
             if c.left_out is not None:
                 table.add_row(c.name, "", "", Text(f"left out: {plain(c.left_out)}", style="dim"))
             else:
-                table.add_row(c.name, number(abs(c.score)), f"{c.gain:+.4f} ± {c.gain_error:.4f}", chosen)
+                table.add_row(c.name, number(c.score), f"{c.gain:+.4f} ± {c.gain_error:.4f}", chosen)
         console.print(table)
         console.print()
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("metric", "before", "after", "change", f"{comparison.level:.0%} interval", ""):
         table.add_column(heading, justify="left" if heading in ("metric", "") else "right")
     for change in comparison.changes:
-        span = f"{change.low:+.4f} to {change.high:+.4f}"
-        row = (number(change.before), number(change.after), f"{change.change:+.4f}", span)
+        row = (number(change.before), number(change.after), shift(change.change), span(change.low, change.high))
         table.add_row(change.metric, *row, change.verdict)
     console.print(table)
     console.print()

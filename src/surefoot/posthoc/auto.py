@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,12 +18,12 @@ from surefoot.posthoc.identity import Identity
 from surefoot.posthoc.methods import METHODS, calibrator_named
 from surefoot.predictions import Predictions
 
-__all__ = ["Auto", "Candidate", "default_candidates"]
+__all__ = ["Auto", "Candidate", "check_metric", "default_candidates"]
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One candidate's score over the folds, lower is better; ``gain`` is over leaving things alone, with its error."""
+    """One candidate's metric over the folds; ``gain`` over leaving things alone, above 0 if better, with its error."""
 
     name: str
     score: float
@@ -50,7 +51,7 @@ class Auto(Calibrator):
         nested: also cross-validate the choice itself (``folds`` times the work): ``estimate_`` is then what the
             whole procedure, choice included, reaches on rows it has not seen.
         seed: of the folds.
-        candidates: calibrators by name; all by default.
+        candidates: calibrators by name; all by default. ``"none"``, leaving things alone, is always one of them.
 
     Learned: ``best_`` (the calibrator), ``name_``, ``scores_`` (a `Candidate` each, best first), ``estimate_`` and
     ``before_`` (the metric of the untouched predictions).
@@ -71,18 +72,25 @@ class Auto(Calibrator):
         super().__init__(scores)
         self.metric, self.folds, self.nested, self.seed, self.candidates = metric, folds, nested, seed, candidates
 
+    def check_settings(self) -> None:
+        """The metric is known, ``folds`` and ``seed`` are whole numbers, and the candidates are calibrators."""
+        super().check_settings()
+        check_metric(self.metric)
+        whole("folds", self.folds, 2)
+        whole("seed", self.seed, 0)
+        for candidate in _checked(self.candidates).values():
+            candidate.check_settings()
+
     def _fit(self, p: Predictions) -> None:
-        measure = _measure(self.metric)
-        folds = whole("folds", self.folds, 2)
+        folds = int(self.folds)
         if len(p) < 2 * folds:
             raise BadInput(f"p must have at least {2 * folds} rows for {folds} folds; got {len(p)}")
-        fold = _folds(p.labels, folds, whole("seed", self.seed, 0))
-        candidates = dict(self.candidates) if self.candidates is not None else default_candidates()
-        candidates = {"none": Identity(), **candidates}
-        self.name_, self.scores_ = _choose(p, candidates, fold, folds, measure)
+        fold = _folds(p.labels, folds, int(self.seed))
+        candidates = {"none": Identity(), **_checked(self.candidates)}
+        self.name_, self.scores_ = _choose(p, candidates, fold, folds, self.metric)
         self.best_: Calibrator = clone(candidates[self.name_]).fit(p)
-        self.before_ = measure(p)
-        self.estimate_ = self._nested(p, candidates, fold, folds, measure) if self.nested else None
+        self.before_ = float(metrics_table()[self.metric](p))
+        self.estimate_ = self._nested(p, candidates, fold, folds) if self.nested else None
 
     def _nested(
         self,
@@ -90,19 +98,19 @@ class Auto(Calibrator):
         candidates: dict[str, Calibrator],
         fold: NDArray[np.int64],
         folds: int,
-        measure: Callable[[Predictions], float],
     ) -> float:
         """The metric of the procedure on held-out folds, the choice made anew without each of them."""
-        values, sizes = [], []
+        values, sizes, measure = [], [], metrics_table()[self.metric]
         for held in range(folds):
             rest, there = p.take(np.flatnonzero(fold != held)), p.take(np.flatnonzero(fold == held))
             inner = _folds(rest.labels, folds, int(self.seed) + 1 + held)
-            name, _ = _choose(rest, candidates, inner, folds, measure)
-            values.append(measure(clone(candidates[name]).fit(rest).apply(there)))
+            name, _ = _choose(rest, candidates, inner, folds, self.metric)
+            values.append(float(measure(clone(candidates[name]).fit(rest).apply(there))))
             sizes.append(len(there))
         return float(np.average(values, weights=sizes))
 
     def _map(self, p: Predictions) -> tuple[Floats, str]:
+        self.best_.check_kind(p)
         return self.best_._map(p)
 
     def save(self, path: object) -> None:
@@ -116,13 +124,33 @@ class Auto(Calibrator):
         return self.best_.to_module()
 
 
-def _measure(metric: str) -> Callable[[Predictions], float]:
-    """The metric as a function to be made small."""
+def check_metric(metric: Any) -> None:
+    """A clear error if there is no metric of that name."""
     table = metrics_table()
-    if metric not in table:
+    if not isinstance(metric, str) or metric not in table:
         raise BadInput(f"metric must be one of {', '.join(table)}; got {metric!r}")
-    sign = -1.0 if metric in HIGHER_IS_BETTER else 1.0
-    return lambda p: sign * float(table[metric](p))
+
+
+def _checked(candidates: Any) -> dict[str, Calibrator]:
+    """The candidates by name, all of them for None."""
+    if candidates is None:
+        return default_candidates()
+    if not isinstance(candidates, Mapping):
+        raise BadInput(
+            f"candidates must be a dict of calibrators by name, such as {{'mine': Temperature()}}; "
+            f"got {type(candidates).__name__}"
+        )
+    for name, candidate in candidates.items():
+        if not isinstance(name, str) or not isinstance(candidate, Calibrator):
+            raise BadInput(
+                f"candidates must be calibrators by name, such as {{'mine': Temperature()}}; got {name!r}: "
+                f"{candidate!r}"
+            )
+        if name == "none" and not isinstance(candidate, Identity):
+            raise BadInput(
+                "candidates must not name one 'none', which stands for leaving things alone; give it another name"
+            )
+    return dict(candidates)
 
 
 def _folds(labels: NDArray[np.int64], folds: int, seed: int) -> NDArray[np.int64]:
@@ -140,8 +168,15 @@ def _choose(
     candidates: dict[str, Calibrator],
     fold: NDArray[np.int64],
     folds: int,
-    measure: Callable[[Predictions], float],
+    metric: str,
 ) -> tuple[str, list[Candidate]]:
+    """The name of the best candidate, and all of them, best first."""
+    table, sign = metrics_table(), -1.0 if metric in HIGHER_IS_BETTER else 1.0
+
+    def measure(q: Predictions) -> float:
+        """The metric as something to be made small."""
+        return sign * float(table[metric](q))
+
     parts = [(p.take(np.flatnonzero(fold != held)), p.take(np.flatnonzero(fold == held))) for held in range(folds)]
     plain = np.array([measure(there) for _, there in parts])
     values: dict[str, Floats] = {}
@@ -168,5 +203,5 @@ def _choose(
         behind = {c.name: values[c.name] - values[best.name] for c in better}
         # In the order of the candidates, simplest first.
         name = next(c.name for c in better if behind[c.name].mean() <= behind[c.name].std(ddof=1) / folds**0.5)
-    ranked = sorted(found, key=lambda c: c.score)
+    ranked = [replace(c, score=sign * c.score) for c in sorted(found, key=lambda c: c.score)]
     return name, ranked + [Candidate(n, np.nan, np.nan, np.nan, why) for n, why in left_out.items()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from abc import abstractmethod
 from typing import Any, ClassVar, Self
@@ -15,7 +16,7 @@ from surefoot.door import as_path, as_scores
 from surefoot.errors import BadInput
 from surefoot.predictions import Predictions
 
-__all__ = ["Calibrator", "NotFitted"]
+__all__ = ["Calibrator", "NotFitted", "check_shape"]
 
 Floats = NDArray[np.float64]
 
@@ -36,6 +37,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     method: ClassVar[str]
     learned: ClassVar[tuple[str, ...]]
     keeps_order: ClassVar[bool] = False  # whether no answer can change
+    reads_logits: ClassVar[bool] = False  # whether a constant added to a row of logits changes what comes out
 
     def __init__(self, scores: str = "logits") -> None:
         self.scores = scores
@@ -54,19 +56,25 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """How many numbers are learned for so many classes; 0 where that is not a fixed number."""
         return 0
 
+    def check_settings(self) -> None:
+        """BadInput if a setting is not what it must be."""
+        if self.scores not in ("logits", "probs"):
+            raise BadInput(f"scores must be 'logits' or 'probs'; got {self.scores!r}")
+
     def check_learned(self) -> None:
         """ValueError if the learned numbers, read from a file, do not fit together."""
-        probe = Predictions(np.eye(len(self.classes_))[:2] * 3, [0, 1])
-        self.apply(probe)
 
     # --- predictions --------------------------------------------------------------------------------
 
-    def fit(self, p: Any, labels: Any = None) -> Self:
-        """Learn from held-out predictions; returns self."""
-        given = self._door(p, labels)
-        self.classes_ = np.arange(given.classes)
-        self.n_ = len(given)
-        self._fit(given)
+    def fit(self, X: Any, y: Any = None) -> Self:  # noqa: N803
+        """Learn from held-out `Predictions`, or from an array X (n, k) of scores and labels y; returns self."""
+        self.check_settings()
+        given = self._door(X, y)
+        # On a copy: a fit that fails leaves what was learned before.
+        fitted = copy.copy(self)
+        fitted._fit(given)
+        fitted.classes_, fitted.n_, fitted.kind_ = np.arange(given.classes), len(given), given._kind
+        self.__dict__.update(fitted.__dict__)
         return self
 
     def apply(self, p: Predictions) -> Predictions:
@@ -79,8 +87,17 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.check_fitted()
         if p.classes != len(self.classes_):
             raise BadInput(f"p has {p.classes} classes; {self.method} was fitted on {len(self.classes_)}")
+        self.check_kind(p)
         scores, kind = self._map(p)
         return Predictions(scores, p.labels) if kind == "logits" else Predictions.from_probs(scores, p.labels)
+
+    def check_kind(self, p: Predictions) -> None:
+        """A clear error if the map was learned on logits and ``p`` holds probabilities, or the reverse."""
+        if self.reads_logits and self.kind_ is not None and p._kind != self.kind_:
+            raise BadInput(
+                f"p must hold {self.kind_}, on which {self.method} was fitted: logits and log-probabilities differ by "
+                f"a constant a row, which it reads; got {p._kind}. Fit and apply on one kind, or use dirichlet"
+            )
 
     def check_fitted(self) -> None:
         """A clear error if nothing was learned yet."""
@@ -103,8 +120,6 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self._door(array, np.zeros(len(array), np.int64))
 
     def _door(self, p: Any, labels: Any) -> Predictions:
-        if self.scores not in ("logits", "probs"):
-            raise BadInput(f"scores must be 'logits' or 'probs'; got {self.scores!r}")
         if isinstance(p, Predictions):
             if labels is not None:
                 raise BadInput("labels come with the predictions; give them for arrays only")
@@ -127,3 +142,9 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         self.check_fitted()
         return module_of(self)
+
+
+def check_shape(name: str, value: Any, shape: tuple[int, ...]) -> None:
+    """ValueError if a learned array has another shape."""
+    if np.shape(value) != shape:
+        raise ValueError(f"{name} must have shape {shape}; got {np.shape(value)}")

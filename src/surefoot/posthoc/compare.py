@@ -16,12 +16,16 @@ from surefoot.predictions import Predictions, check_predictions
 
 __all__ = ["Change", "Comparison", "compare", "doubts"]
 
+FEWEST = 20  # rows on which a change is judged; the bootstrap of fewer is no guide to their noise
 SHOWN = ("accuracy", "nll", "brier", "ece", "adaptive_ece", "kce")
 
 
 @dataclass(frozen=True)
 class Change:
-    """One metric before and after; ``change`` = after − before on the same rows, with a paired bootstrap interval."""
+    """One metric before and after on the same n rows; ``change`` = after − before, with a paired bootstrap interval.
+
+    Where the metric is infinite before and after, change and interval are NaN.
+    """
 
     metric: str
     before: float
@@ -31,10 +35,18 @@ class Change:
     change: float
     low: float
     high: float
+    n: int
 
     @property
     def verdict(self) -> str:
-        """``"better"``, ``"worse"`` or ``"noise"`` (the interval of the change holds 0)."""
+        """``"better"``, ``"worse"`` or ``"noise"`` (the interval of the change holds 0).
+
+        Or no verdict: ``"undefined"`` for a difference of infinities, ``"too few rows"`` below 20.
+        """
+        if np.isnan(self.change):
+            return "undefined"
+        if self.n < FEWEST:
+            return "too few rows"
         if self.low <= 0 <= self.high:
             return "noise"
         return "better" if (self.change < 0) != (self.metric in HIGHER_IS_BETTER) else "worse"
@@ -42,10 +54,12 @@ class Change:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Every metric's `Change`, and how many answers changed."""
+    """Every metric's `Change`, how many answers changed, and how many rows give their label probability 0."""
 
     changes: tuple[Change, ...]
     answers_changed: int
+    impossible_before: int
+    impossible_after: int
     n: int
     level: float
     resamples: int
@@ -99,20 +113,28 @@ def compare(
     for name in chosen:
         change = _difference(second[name], first[name])
         low, high = np.quantile(draws[name], tails, method="nearest")
-        ends = (2 * change - high, 2 * change - low) if np.isfinite(change) else (change, change)
-        changes.append(
-            Change(name, first[name], second[name], around[name], around_after[name], change, *map(float, ends))
-        )
+        low, high = (2 * change - high, 2 * change - low) if np.isfinite(change) else (change, change)
+        spans = (around[name], around_after[name])
+        changes.append(Change(name, first[name], second[name], *spans, change, float(low), float(high), len(before)))
     moved = int((before.predicted != after.predicted).sum())
-    return Comparison(tuple(changes), moved, len(before), level, count)
+    return Comparison(tuple(changes), moved, _impossible(before), _impossible(after), len(before), level, count)
 
 
 def _difference(after: float, before: float) -> float:
-    return 0.0 if after == before else float(after) - float(before)  # two infinities are no change
+    with np.errstate(invalid="ignore"):
+        return float(np.subtract(after, before))  # NaN for two infinities
+
+
+def _impossible(p: Predictions) -> int:
+    return int(np.isneginf(p.log_true).sum())
 
 
 def doubts(val: Predictions, test: Predictions, used_before: bool = False) -> list[str]:
     """What may be wrong with fitting on ``val`` and judging on ``test``, in sentences; empty if nothing is seen."""
+    check_predictions("val", val)
+    check_predictions("test", test)
+    if val.classes != test.classes:
+        raise BadInput(f"val and test must be of one model; got {val.classes} and {test.classes} classes")
     found = []
     if used_before:
         found.append(
@@ -134,6 +156,21 @@ def doubts(val: Predictions, test: Predictions, used_before: bool = False) -> li
                 f"The labels of the two sets are distributed differently (chi-squared test, p = {p_value:.1e}): a "
                 "calibrator learned on one need not hold on the other."
             )
+    right = np.array([[int(p.correct.sum()), int((~p.correct).sum())] for p in (val, test)])
+    shares = right[:, 0] / right.sum(axis=1)
+    if shares[0] > shares[1]:
+        p_value = float(chi2_contingency(right).pvalue)
+        if p_value < 1e-3:
+            found.append(
+                f"The validation set is answered right more often than the test set (accuracy {shares[0]:.4f} against "
+                f"{shares[1]:.4f}, p = {p_value:.1e}): is it the training set? Rows that the model was trained on make "
+                "what is fitted on them too sure; give rows it has not seen."
+            )
+    if _impossible(val):
+        found.append(
+            f"{_impossible(val):,} of the {len(val):,} validation rows give their label probability 0; nothing that "
+            "keeps zeros can be right about them, and a temperature leaves them out."
+        )
     if len(val) == len(test) and (val.labels == test.labels).all() and (val.confidence == test.confidence).all():
         found.append("The two sets are the same rows: after fitting on them they prove nothing.")
     return found

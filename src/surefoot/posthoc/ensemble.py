@@ -6,18 +6,23 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import logsumexp
 
-from surefoot.posthoc.calibrator import Calibrator, Floats
+from surefoot.checks import positive
+from surefoot.posthoc.calibrator import Calibrator, Floats, check_shape
 from surefoot.posthoc.temperature import Temperature, scaled_logits
 from surefoot.predictions import Predictions
 
 __all__ = ["EnsembleTemperature"]
 
 
+# Least weight of the two parts that rank: of a lesser one, rounding would leave no order.
+_LEAST = 1e-3
+
+
 class EnsembleTemperature(Calibrator):
     """w₁ softmax(z/T) + w₂ softmax(z) + w₃/k with weights that sum to 1; no answer changes.
 
     T is the temperature's; the weights then minimise the NLL, which is convex in them (the authors minimise the
-    squared error in both). Learned: ``temperature_``, ``weights_ (3,)``.
+    squared error in both), with w₁ + w₂ ≥ 0.001. Learned: ``temperature_`` and its ``outcome_``, ``weights_ (3,)``.
     """
 
     method = "ets"
@@ -25,7 +30,8 @@ class EnsembleTemperature(Calibrator):
     keeps_order = True
 
     def _fit(self, p: Predictions) -> None:
-        self.temperature_ = Temperature().fit(p).temperature_
+        temperature = Temperature().fit(p)
+        self.temperature_, self.outcome_ = temperature.temperature_, temperature.outcome_
         rows = p.take(np.flatnonzero(p.possible))
         cooled = scaled_logits(rows, 1.0 / self.temperature_)
         log_cooled = cooled[np.arange(len(rows)), rows.labels] - logsumexp(cooled, axis=1)
@@ -37,11 +43,11 @@ class EnsembleTemperature(Calibrator):
 
         start = np.array([1.0, 0.0, 0.0])
         found = minimize(
-            objective, start, jac=True, method="SLSQP", bounds=[(0, 1)] * 3,
+            objective, start, jac=True, method="SLSQP", bounds=[(0, 1), (0, 1), (0, 1 - _LEAST)],
             constraints={"type": "eq", "fun": lambda w: w.sum() - 1, "jac": lambda w: np.ones(3)},
             options={"ftol": 1e-12, "maxiter": 300},
         )  # fmt: skip
-        weights = np.clip(found.x, 0, 1)
+        weights = np.clip(found.x, 0, [1, 1, 1 - _LEAST])
         weights /= weights.sum()
         self.weights_: Floats = weights if objective(weights)[0] <= objective(start)[0] else start
 
@@ -54,7 +60,18 @@ class EnsembleTemperature(Calibrator):
             p.log_probs + log_w[1],
             np.full((len(p), p.classes), -np.log(p.classes) + log_w[2]),
         ]
-        return np.logaddexp.reduce(parts), "logits"
+        mixed = np.logaddexp.reduce(parts)
+        # Where rounding made the answer a tie with another class, it keeps the last bit.
+        lost = np.flatnonzero(mixed.argmax(axis=1) != p.predicted)
+        mixed[lost, p.predicted[lost]] = np.nextafter(mixed[lost].max(axis=1), np.inf)
+        return mixed, "logits"
+
+    def check_learned(self) -> None:
+        """A temperature above 0, and weights that sum to 1."""
+        positive("temperature_", self.temperature_)
+        check_shape("weights_", self.weights_, (3,))
+        if self.weights_.min() < 0 or abs(self.weights_.sum() - 1) > 1e-6:
+            raise ValueError(f"weights_ must be at least 0 and sum to 1; got {self.weights_.tolist()}")
 
     def number_of_parameters(self, classes: int) -> int:
         """Three."""

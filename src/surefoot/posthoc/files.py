@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from surefoot.checks import whole
 from surefoot.door import as_path
 from surefoot.errors import BadInput
 from surefoot.files import replace_file
@@ -17,6 +18,8 @@ from surefoot.posthoc.methods import METHODS
 __all__ = ["load", "write_calibrator"]
 
 _MOST_BYTES = 1 << 30
+_MOST_CLASSES = 10_000_000
+_LARGEST = 1e150  # of a learned number: products of two must stay finite
 
 
 def write_calibrator(calibrator: Calibrator, path: Path) -> None:
@@ -25,9 +28,15 @@ def write_calibrator(calibrator: Calibrator, path: Path) -> None:
     if calibrator.method not in METHODS:
         raise BadInput(f"a calibrator of type {type(calibrator).__name__} cannot be saved; save the one it chose")
     learned = {name: np.asarray(getattr(calibrator, name)).tolist() for name in calibrator.learned}
+    try:
+        for name, value in learned.items():
+            _number(name, value)
+    except ValueError as error:
+        raise BadInput(f"what {calibrator.method} learned cannot be saved: {error}; fit it on other rows") from error
     document = {
         "surefoot calibrator": 1,
         "method": calibrator.method,
+        "kind": calibrator.kind_,
         "classes": len(calibrator.classes_),
         "settings": calibrator.get_params(),
         "learned": learned,
@@ -52,7 +61,7 @@ def load(path: Any) -> Calibrator:
         raise BadInput(f"{str(place)!r} is not a calibrator written by save")
     try:
         return _read(document)
-    except (LookupError, TypeError, ValueError, OverflowError) as error:
+    except (AttributeError, LookupError, TypeError, ValueError, OverflowError) as error:
         raise BadInput(f"{str(place)!r} is a damaged calibrator: {error}") from error
 
 
@@ -61,23 +70,27 @@ def _read(document: dict[str, Any]) -> Calibrator:
     if kind is None:
         raise ValueError(f"unknown method {document['method']!r}; known are {', '.join(METHODS)}")
     calibrator = kind()
-    settings = document["settings"]
-    if set(settings) != set(calibrator.get_params()):
+    settings, learned = document["settings"], document["learned"]
+    if not isinstance(settings, dict) or set(settings) != set(calibrator.get_params()):
         raise ValueError(f"settings {sorted(settings)} are not those of {kind.__name__}")
     calibrator.set_params(**settings)
-    classes = document["classes"]
-    if not isinstance(classes, int) or classes < 2 or set(document["learned"]) != set(kind.learned):
+    calibrator.check_settings()
+    if not isinstance(learned, dict) or set(learned) != set(kind.learned):
         raise ValueError("its parts do not fit together")
-    for name, value in document["learned"].items():
+    for name, value in learned.items():
         setattr(calibrator, name, _number(name, value))
-    calibrator.classes_, calibrator.n_ = np.arange(classes), int(document["n"])
+    calibrator.classes_ = np.arange(whole("classes", document["classes"], 2, _MOST_CLASSES))
+    calibrator.n_, calibrator.kind_ = whole("n", document["n"], 1), document.get("kind")
+    if calibrator.kind_ not in (None, "logits", "probs"):
+        raise ValueError(f"kind must be 'logits' or 'probs'; got {calibrator.kind_!r}")
     calibrator.check_learned()
     return calibrator
 
 
 def _number(name: str, value: Any) -> Any:
     array = np.asarray(value)
-    if array.dtype.kind not in "if" or not np.isfinite(array).all():
-        raise ValueError(f"{name} must be finite numbers")
-    array = array.astype(np.int64 if name.endswith("starts_") else np.float64)
+    place = name.endswith("starts_")
+    if array.dtype.kind not in ("i" if place else "if") or not (np.abs(array) <= _LARGEST).all():
+        raise ValueError(f"{name} must be {'whole' if place else 'finite'} numbers of at most {_LARGEST:g} in size")
+    array = array.astype(np.int64 if place else np.float64)
     return float(array) if array.ndim == 0 else array

@@ -4,10 +4,14 @@ All minimise the mean NLL of softmax(W x + b), which is convex in (W, b), from W
 method for few classes, else by L-BFGS. Off-diagonal and intercept regularisation (ODIR, Kull et al. 2019) keeps W near
 a diagonal and b near 0:
 + l2 · Σ_{i≠j} W_ij² / (k (k − 1)) + l2 · Σ_j b_j² / k.
+
+Vector and matrix scaling take x = z / T with the temperature T, which is then folded into W: they start where
+temperature scaling ends, and logits on another scale give the same map.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 
 import numpy as np
@@ -18,15 +22,17 @@ from scipy.special import logsumexp, softmax
 
 from surefoot.checks import positive, whole
 from surefoot.errors import BadInput
-from surefoot.posthoc.calibrator import Calibrator, Floats
+from surefoot.posthoc.calibrator import Calibrator, Floats, check_shape
 from surefoot.posthoc.ovr import CLIP, check_every_class
+from surefoot.posthoc.temperature import Temperature
 from surefoot.predictions import Predictions
 
 __all__ = ["Dirichlet", "Matrix", "Vector"]
 
 Objective = Callable[[Floats], tuple[float, Floats]]
 
-LOWEST = -80.0  # of a logit below its row's largest: −inf has no linear image. exp(−80) is 1.8e-35
+# Of a logit below its row's largest, in units of the temperature: −inf has no linear image. exp(−80) is 1.8e-35.
+LOWEST = -80.0
 _NEWTON_CLASSES = 12  # above, the k² + k second derivatives cost more than they save
 _ROWS_SCALED_ALONE = 256  # k³ numbers
 _GRID = (1e4, 1e3, 1e2, 1e1, 1e0, 1e-1, 1e-2)
@@ -35,14 +41,9 @@ _GRID = (1e4, 1e3, 1e2, 1e1, 1e0, 1e-1, 1e-2)
 class _Linear(Calibrator):
     """softmax(W x + b); a subclass says what x is, and which of W is free."""
 
-    learned = ("weight_", "bias_")
-
+    @abstractmethod
     def _features(self, p: Predictions) -> Floats:
         """(n, k) x."""
-        logits = np.array(p.logits, dtype=np.float64)
-        top = logits.max(axis=1, keepdims=True)
-        found: Floats = np.maximum(logits, top + LOWEST)
-        return found
 
     def _map(self, p: Predictions) -> tuple[Floats, str]:
         x = self._features(p)
@@ -50,24 +51,56 @@ class _Linear(Calibrator):
         return z - logsumexp(z, axis=1, keepdims=True), "logits"
 
 
-class Vector(_Linear):
+class _OfLogits(_Linear):
+    """x is the logits, none further below its row's largest than ``lowest_``."""
+
+    learned = ("weight_", "bias_", "lowest_")
+    reads_logits = True
+
+    def _features(self, p: Predictions) -> Floats:
+        logits = np.array(p.logits, dtype=np.float64)
+        top = logits.max(axis=1, keepdims=True)
+        found: Floats = np.maximum(logits, top + self.lowest_)
+        return found
+
+    def _cooled(self, p: Predictions) -> tuple[Floats, float]:
+        """(n, k) x / T, and T."""
+        temperature = Temperature().fit(p).temperature_
+        self.lowest_ = LOWEST * temperature
+        return self._features(p) / temperature, temperature
+
+    def check_learned(self) -> None:
+        """A factor of each class or pair of classes, an offset of each, and a lower end below 0."""
+        super().check_learned()
+        if not (isinstance(self.lowest_, float) and self.lowest_ < 0):
+            raise ValueError(f"lowest_ must be below 0; got {self.lowest_!r}")
+
+
+class Vector(_OfLogits):
     """Vector scaling: softmax(w ⊙ z + b), a factor and an offset for each class (Guo et al. 2017).
 
-    Learned: ``weight_ (k,)``, ``bias_ (k,)``. Unlike a temperature it can change answers.
+    Learned: ``weight_ (k,)``, ``bias_ (k,)``, ``lowest_``. Unlike a temperature it can change answers.
     """
 
     method = "vector"
 
     def _fit(self, p: Predictions) -> None:
         check_every_class(self.method, p)  # its offset would fall for ever
-        x, k = self._features(p), p.classes
+        (x, temperature), k = self._cooled(p), p.classes
 
         def objective(theta: Floats) -> tuple[float, Floats]:
             value, residual = _nll(x * theta[:k] + theta[k:], p.labels)
             return value, np.concatenate([np.vecdot(residual.T, x.T), residual.sum(axis=0)])
 
         theta = _minimise(objective, np.concatenate([np.ones(k), np.zeros(k)]))
-        self.weight_, self.bias_ = theta[:k], theta[k:]
+        self.weight_, self.bias_ = theta[:k] / temperature, theta[k:]
+
+    def check_learned(self) -> None:
+        """A factor and an offset a class."""
+        super().check_learned()
+        k = len(self.classes_)
+        check_shape("weight_", self.weight_, (k,))
+        check_shape("bias_", self.bias_, (k,))
 
     def number_of_parameters(self, classes: int) -> int:
         """2 k."""
@@ -79,22 +112,34 @@ class _Full(_Linear):
         super().__init__(scores)
         self.l2, self.folds, self.seed = l2, folds, seed
 
-    def _fit(self, p: Predictions) -> None:
-        x, labels = self._features(p), p.labels
-        if self.l2 != "auto":
-            if isinstance(self.l2, str):
+    def check_settings(self) -> None:
+        """``l2`` is a strength or ``"auto"``; ``folds`` and ``seed`` are whole numbers."""
+        super().check_settings()
+        if isinstance(self.l2, str):
+            if self.l2 != "auto":
                 raise BadInput(f"l2 must be a number or 'auto'; got {self.l2!r}")
-            self.l2_ = positive("l2", self.l2)
         else:
-            self.l2_ = self._choose(x, labels)
+            positive("l2", self.l2)
+        whole("folds", self.folds, 2)
+        whole("seed", self.seed, 0)
+
+    def check_learned(self) -> None:
+        """A factor of each pair of classes, and an offset of each."""
+        super().check_learned()
+        k = len(self.classes_)
+        check_shape("weight_", self.weight_, (k, k))
+        check_shape("bias_", self.bias_, (k,))
+
+    def _fit_on(self, x: Floats, labels: NDArray[np.int64]) -> None:
+        self.l2_ = self._choose(x, labels) if isinstance(self.l2, str) else float(self.l2)
         self.weight_, self.bias_ = _fit_full(x, labels, self.l2_, None, 1e-6)
 
     def _choose(self, x: Floats, labels: NDArray[np.int64]) -> float:
         """The strength with the least NLL over folds; each fold walks from strong to weak, warm-started."""
-        folds = whole("folds", self.folds, 2)
+        folds = int(self.folds)
         if len(x) < 2 * folds:
             return _GRID[0]
-        fold = np.random.default_rng(whole("seed", self.seed, 0)).permutation(len(x)) % folds
+        fold = np.random.default_rng(self.seed).permutation(len(x)) % folds
         total = np.zeros(len(_GRID))
         for held in range(folds):
             here, there = fold != held, fold == held
@@ -114,7 +159,7 @@ class _Full(_Linear):
         return classes * (classes + 1)
 
 
-class Matrix(_Full):
+class Matrix(_Full, _OfLogits):
     """Matrix scaling: softmax(W z + b) with ODIR; without it, it overfits for many classes (Guo et al. 2017).
 
     Args:
@@ -122,16 +167,25 @@ class Matrix(_Full):
         folds: of that cross-validation.
         seed: of the folds.
 
-    Learned: ``weight_ (k, k)``, ``bias_ (k,)``, ``l2_``.
+    Learned: ``weight_ (k, k)``, ``bias_ (k,)``, ``lowest_``, ``l2_``.
     """
 
     method = "matrix"
+
+    def _fit(self, p: Predictions) -> None:
+        x, temperature = self._cooled(p)
+        self._fit_on(x, p.labels)
+        self.weight_ = self.weight_ / temperature
 
 
 class Dirichlet(_Full):
     """Dirichlet calibration: softmax(W ln p + b) with ODIR (Kull et al. 2019); arguments as `Matrix`."""
 
     method = "dirichlet"
+    learned = ("weight_", "bias_")
+
+    def _fit(self, p: Predictions) -> None:
+        self._fit_on(self._features(p), p.labels)
 
     def _features(self, p: Predictions) -> Floats:
         return np.maximum(p.log_probs, np.log(CLIP))

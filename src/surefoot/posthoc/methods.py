@@ -36,7 +36,7 @@ def calibrator_named(name: str) -> Calibrator:
     """A new calibrator of that name; ``"isotonic-pooled"`` is `Isotonic` with one map for all classes."""
     if name == "isotonic-pooled":
         return Isotonic(pooled=True)
-    kind = METHODS.get(name)
+    kind = METHODS.get(name) if isinstance(name, str) else None
     if kind is None:
         raise BadInput(f"method must be one of auto, {', '.join(METHODS)} or isotonic-pooled; got {name!r}")
     return kind()

@@ -3,17 +3,17 @@
 Everything is plain tensor operations in float64, cast back to the dtype of the logits: they trace, script and export.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.jit import is_scripting  # type: ignore[attr-defined]
+from torch.onnx import is_in_onnx_export
 
 from surefoot.errors import BadInput
 from surefoot.posthoc.calibrator import Calibrator
 from surefoot.posthoc.ensemble import EnsembleTemperature
 from surefoot.posthoc.identity import Identity
-from surefoot.posthoc.linear import LOWEST, Dirichlet, Matrix, Vector
+from surefoot.posthoc.linear import Dirichlet, Matrix, Vector
 from surefoot.posthoc.ovr import CLIP, Beta, Platt
 from surefoot.posthoc.tables import Isotonic, Tables
 from surefoot.posthoc.temperature import Temperature
@@ -81,14 +81,18 @@ class _Affine(nn.Module):
         weight = np.asarray(calibrator.weight_)
         self.register_buffer("weight", _buffer(np.diag(weight) if weight.ndim == 1 else weight))
         self.register_buffer("bias", _buffer(calibrator.bias_))
-        self.of_log_probs = isinstance(calibrator, Dirichlet)
+        self.dirichlet = isinstance(calibrator, Dirichlet)
+        self.of_log_probs = self.dirichlet or calibrator.kind_ == "probs"
+        self.lowest = float(np.log(CLIP) if isinstance(calibrator, Dirichlet) else calibrator.lowest_)
 
     def forward(self, logits: Tensor) -> Tensor:
         z = logits.double()
         if self.of_log_probs:
-            x = torch.clamp(torch.log_softmax(z, 1), min=float(np.log(CLIP)))
+            z = torch.log_softmax(z, 1)
+        if self.dirichlet:
+            x = torch.clamp(z, min=self.lowest)
         else:
-            x = torch.maximum(z, z.amax(1, keepdim=True) + LOWEST)
+            x = torch.maximum(z, z.amax(1, keepdim=True) + self.lowest)
         return torch.log_softmax(x @ self.weight.T + self.bias, 1).to(logits.dtype)
 
 
@@ -119,19 +123,23 @@ class _Logistic(nn.Module):
         if isinstance(calibrator, Platt):  # a (ln p − ln(1 − p)) + b
             coefficients = coefficients[:, [0, 0, 1]]
         self.register_buffer("coefficients", _buffer(coefficients))
+        self.clip = CLIP
 
     def forward(self, probs: Tensor) -> Tensor:
-        clipped = torch.clamp(probs, CLIP, 1 - CLIP)
+        clipped = torch.clamp(probs, self.clip, 1 - self.clip)
         c = self.coefficients
         return torch.sigmoid(torch.log(clipped) * c[:, 0] - torch.log1p(-clipped) * c[:, 1] + c[:, 2])
 
 
 def _places(knots: Tensor, p: Tensor) -> Tensor:
     """(t, n) how many knots of each row (t, m) lie below p (t, n)."""
-    if not torch.jit.is_scripting() and torch.onnx.is_in_onnx_export():  # type: ignore[attr-defined]
-        # ONNX has no binary search: count.
-        return (knots[:, None, :] < p[:, :, None]).sum(2)
-    return torch.searchsorted(knots, p)
+    if is_scripting():  # the other branch is then not compiled
+        return torch.searchsorted(knots, p)
+    else:  # noqa: RET505
+        if is_in_onnx_export():
+            # ONNX has no binary search: count.
+            return (knots[:, None, :] < p[:, :, None]).sum(2)
+        return torch.searchsorted(knots, p)
 
 
 class _Lookup(nn.Module):

@@ -5,18 +5,21 @@ With two classes one map suffices: the other class gets what is left.
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import LinAlgWarning
 from scipy.special import expit
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
 from surefoot.errors import BadInput
-from surefoot.posthoc.calibrator import Calibrator, Floats
+from surefoot.posthoc.calibrator import Calibrator, Floats, check_shape
 from surefoot.predictions import Predictions
 
-__all__ = ["CLIP", "Beta", "OneVsRest", "Platt", "check_every_class"]
+__all__ = ["CLIP", "Beta", "OneVsRest", "Platt", "check_every_class", "maps_of"]
 
 CLIP = 1e-12  # of a probability, before its logarithm (the authors' clip)
 
@@ -48,6 +51,11 @@ def normalised(mapped: Floats, probs: Floats) -> Floats:
         return np.concatenate([1 - mapped, mapped], axis=1)
     total = mapped.sum(axis=1, keepdims=True)
     return np.where(total > 0, mapped / np.where(total > 0, total, 1), probs)
+
+
+def maps_of(classes: int) -> int:
+    """How many maps are learned: of two classes, the second's alone."""
+    return 1 if classes == 2 else classes
 
 
 def check_every_class(method: str, p: Predictions) -> None:
@@ -83,9 +91,13 @@ class Platt(OneVsRest):
         a, b = self.coefficients_.T
         return _sigmoid(_log_odds(probs) * a + b)
 
+    def check_learned(self) -> None:
+        """Two numbers a map."""
+        check_shape("coefficients_", self.coefficients_, (maps_of(len(self.classes_)), 2))
+
     def number_of_parameters(self, classes: int) -> int:
         """2 a class."""
-        return 2 * (1 if classes == 2 else classes)
+        return 2 * maps_of(classes)
 
 
 class Beta(OneVsRest):
@@ -117,9 +129,13 @@ class Beta(OneVsRest):
         features = _beta_features(probs)
         return _sigmoid(features[..., 0] * a + features[..., 1] * b + c)
 
+    def check_learned(self) -> None:
+        """Three numbers a map."""
+        check_shape("coefficients_", self.coefficients_, (maps_of(len(self.classes_)), 3))
+
     def number_of_parameters(self, classes: int) -> int:
         """3 a class."""
-        return 3 * (1 if classes == 2 else classes)
+        return 3 * maps_of(classes)
 
 
 def _log_odds(probs: Floats) -> Floats:
@@ -151,5 +167,9 @@ def _logistic(features: Floats, goal: Floats) -> Floats:
     model = LogisticRegression(C=1e10, solver="newton-cholesky", max_iter=200, tol=1e-8)
     scale = np.maximum(np.abs(features).max(axis=0), 1e-300)
     rows = np.concatenate([features, features])[used] / scale
-    model.fit(rows, np.repeat([1, 0], n)[used], sample_weight=weights[used])
+    with warnings.catch_warnings():
+        # Separable rows have no optimum; where the solver stops on its way there is steep enough.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.simplefilter("ignore", LinAlgWarning)
+        model.fit(rows, np.repeat([1, 0], n)[used], sample_weight=weights[used])
     return np.append(model.coef_[0] / scale, model.intercept_)

@@ -6,6 +6,8 @@ takes value j between knot j − 1 (exclusive) and knot j (inclusive), the last 
 
 from __future__ import annotations
 
+from numbers import Real
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln
@@ -15,7 +17,7 @@ from surefoot.checks import whole
 from surefoot.errors import BadInput
 from surefoot.metrics.bins import bin_edges, bin_of, check_bins
 from surefoot.posthoc.calibrator import Floats
-from surefoot.posthoc.ovr import OneVsRest
+from surefoot.posthoc.ovr import OneVsRest, maps_of
 from surefoot.predictions import Predictions
 
 __all__ = ["BBQ", "Histogram", "Isotonic", "Tables"]
@@ -48,15 +50,18 @@ class Tables(OneVsRest):
         """Every class has its table, with sorted knots and values in [0, 1]."""
         extra = int(self.steps)
         for starts, entries in ((self.knot_starts_, self.knots_), (self.value_starts_, self.values_)):
-            if starts.ndim != 1 or starts[0] != 0 or starts[-1] != len(entries) or (np.diff(starts) < 0).any():
+            flat = starts.ndim == entries.ndim == 1
+            if not flat or starts[0] != 0 or starts[-1] != len(entries) or (np.diff(starts) < 0).any():
                 raise ValueError("the tables of the classes do not fit together")
         tables = self.tables()
-        if len(tables) not in (1, len(self.classes_)) or any(
+        if len(tables) != self._tables_for(len(self.classes_)) or any(
             len(values) != len(knots) + extra or (np.diff(knots) < 0).any() or values.min() < 0 or values.max() > 1
             for knots, values in tables
         ):
             raise ValueError("a table is not one of sorted knots with values from 0 to 1")
-        super().check_learned()
+
+    def _tables_for(self, classes: int) -> int:
+        return maps_of(classes)
 
     def _map_classes(self, probs: Floats) -> Floats:
         mapped = np.empty_like(probs)
@@ -84,6 +89,15 @@ class Isotonic(Tables):
     def __init__(self, pooled: bool = False, scores: str = "logits") -> None:
         super().__init__(scores)
         self.pooled = pooled
+
+    def check_settings(self) -> None:
+        """``pooled`` is true or false."""
+        super().check_settings()
+        if not isinstance(self.pooled, bool | np.bool_):
+            raise BadInput(f"pooled must be True or False; got {self.pooled!r}")
+
+    def _tables_for(self, classes: int) -> int:
+        return 1 if self.pooled else super()._tables_for(classes)
 
     def _fit(self, p: Predictions) -> None:
         if self.pooled:
@@ -116,8 +130,13 @@ class Histogram(Tables):
         super().__init__(scores)
         self.bins = bins
 
+    def check_settings(self) -> None:
+        """``bins`` is a number of bins."""
+        super().check_settings()
+        check_bins(self.bins)
+
     def _fit_classes(self, probs: Floats, targets: NDArray[np.bool_]) -> None:
-        bins = check_bins(self.bins)
+        bins = int(self.bins)
         edges = bin_edges(bins)
         found = []
         for column, target in zip(probs.T, targets.T, strict=True):
@@ -129,7 +148,7 @@ class Histogram(Tables):
 
     def number_of_parameters(self, classes: int) -> int:
         """A value a bin and class."""
-        return self.bins * (1 if classes == 2 else classes)
+        return self.bins * maps_of(classes)
 
 
 class BBQ(Tables):
@@ -145,9 +164,14 @@ class BBQ(Tables):
         super().__init__(scores)
         self.least = least
 
-    def _fit_classes(self, probs: Floats, targets: NDArray[np.bool_]) -> None:
-        if not 0 <= self.least < 1:
+    def check_settings(self) -> None:
+        """``least`` is a share of the weight."""
+        super().check_settings()
+        wrong = isinstance(self.least, bool) or not isinstance(self.least, Real)
+        if wrong or not 0 <= self.least < 1:
             raise BadInput(f"least must lie in [0, 1); got {self.least!r}")
+
+    def _fit_classes(self, probs: Floats, targets: NDArray[np.bool_]) -> None:
         self._keep([_bbq(column, target, self.least) for column, target in zip(probs.T, targets.T, strict=True)])
 
 

@@ -29,8 +29,10 @@ _ROUGH = 1 << 22  # numbers from which a pass in single precision pays
 _SAMPLE = 1 << 11  # rows of the sample that gives Newton its start
 # Stands for −inf where a square must stay finite, by the precision.
 _LOWEST = {torch.float64: -1e150, torch.float32: -1e18}
-# Where any confidence at all is too much (the logits rank worse than chance), all margins shrink to this.
+# Where any confidence at all is too much (the logits rank worse than chance), every row's range shrinks to this.
 _FLAT = 1e-3
+# Of the median margin: a smaller one is a tie but for rounding, and to be sure of it would take a T near 0.
+_TIE = 1e-3
 
 
 class Temperature(Calibrator):
@@ -41,8 +43,9 @@ class Temperature(Calibrator):
         bracket_: (low, high) around T, at which the derivative of the NLL has opposite signs; the optimum lies between.
         outcome_: ``"optimum"``; ``"uncertified"`` where rounding hid the sign of the derivative; ``"separable"`` where
             every row is right, so that the NLL falls for ever: T is then such that the mean confidence is
-            (n + 1)/(n + 2), the rule of succession; or ``"uninformative"`` where the logits rank the classes no better
-            than chance: T is then so large that all margins are at most 0.001.
+            (m + 1)/(m + 2), the rule of succession, over the m rows whose margin is finite and no tie (1 if m = 0); or
+            ``"uninformative"`` where the logits rank the classes no better than chance: T is then so large, and at
+            least 1, that no two finite logits of a row are more than 0.001 apart.
         passes_: how often all rows were read.
         impossible_: rows whose label has a logit of −inf; no temperature helps them, so they are left out.
 
@@ -71,7 +74,6 @@ class Temperature(Calibrator):
     def check_learned(self) -> None:
         """A temperature is above 0."""
         positive("temperature_", self.temperature_)
-        super().check_learned()
 
     def number_of_parameters(self, classes: int) -> int:
         """One."""
@@ -99,8 +101,7 @@ def fit_beta(p: Predictions) -> tuple[float, float, float, str, float]:
     if found == "separable":
         return _separable(p)
     if isinstance(found, str):
-        widest = float(p.predicted_margin[np.isfinite(p.predicted_margin)].max(initial=0.0))
-        beta = _FLAT / widest if widest > 0 else 1.0
+        beta = min(1.0, _FLAT / max(_widest_range(p), _FLAT))
         return beta, beta, beta, found, passes
     beta, low, high, used = found
     return beta, low, high, "optimum" if used < _MOST else "uncertified", passes + used
@@ -128,6 +129,8 @@ def _newton(p: Predictions, start: float) -> tuple[float, float, float, int] | s
             certifying = sensible and not rough and abs(root - beta) <= 1e-3 * beta
             beta = root * (1 - _WIDTH if certifying else 1) if sensible else beta
             continue
+        if slope == 0 and (endless := _endless(p)):  # so far out that nothing is left of it
+            return endless
         if slope < 0:
             low = beta
         else:
@@ -144,8 +147,8 @@ def _newton(p: Predictions, start: float) -> tuple[float, float, float, int] | s
         certifying = False
         if math.isinf(high):
             # Beyond every point so far: is there a far side at all?
-            if not rises and bool((p.true_margin >= 0).all()):
-                return "separable" if (p.true_margin > 0).any() else "uninformative"
+            if not rises and (endless := _endless(p)):
+                return endless
             rises, beta = True, 8 * low
             continue
         if low == 0 and not falls_at_zero:
@@ -157,11 +160,24 @@ def _newton(p: Predictions, start: float) -> tuple[float, float, float, int] | s
     return beta, low, high, used
 
 
+def _endless(p: Predictions) -> str | None:
+    """What to call it if the NLL rises nowhere: every label's logit is a largest one of its row."""
+    if not (p.true_margin >= 0).all():
+        return None
+    return "separable" if (p.true_margin > 0).any() or _widest_range(p) > 0 else "uninformative"
+
+
 def _typical_margin(p: Predictions) -> float:
-    """The median distance between the two largest logits of a row; 1 if none is finite."""
+    """The median distance between the two largest logits of a row, ties left out; 1 if none is finite."""
     margins = torch.cat([-z.topk(2, dim=1).values[:, 1] for z, *_ in _blocks(p, torch.float64)])
-    margins = margins[margins < -_LOWEST[torch.float64]]
+    margins = margins[(margins > 0) & (margins < -_LOWEST[torch.float64])]
     return float(margins.median()) if len(margins) else 1.0
+
+
+def _widest_range(p: Predictions) -> float:
+    """The largest distance between two finite logits of a row."""
+    lowest = _LOWEST[torch.float64]
+    return max(-float(z.masked_fill(z <= lowest, 0.0).min()) for z, *_ in _blocks(p, torch.float64))
 
 
 def _slope(p: Predictions, beta: float, dtype: torch.dtype, bend: bool) -> tuple[float, float | None]:
@@ -201,22 +217,28 @@ def _blocks(p: Predictions, dtype: torch.dtype) -> Iterator[tuple[Tensor, bool, 
 
 
 def _separable(p: Predictions) -> tuple[float, float, float, str, float]:
-    """β at which the mean confidence is (n + 1)/(n + 2), by bisection in log β."""
-    goal = (len(p) + 1) / (len(p) + 2)
-    finite = p.predicted_margin[np.isfinite(p.predicted_margin) & (p.predicted_margin > 0)]
-    if len(finite) == 0:
+    """β at which the mean confidence is (m + 1)/(m + 2) over the m rows that can move, by bisection in log β.
+
+    A tie stays a tie at every β, and a row whose other logits are −inf stays sure: with them the goal might be out of
+    reach.
+    """
+    margin = np.where(np.isfinite(p.predicted_margin), p.predicted_margin, 0.0)
+    rows = np.flatnonzero(margin > _TIE * np.median(margin[margin > 0]) if margin.any() else margin > 0)
+    if len(rows) == 0:
         return 1.0, 1.0, 1.0, "separable", 0.0
-    typical = 1.0 / float(np.median(finite))
-    low, high = 1e-6 * typical, 1e6 * typical
+    moving, goal = p.take(rows), (len(rows) + 1) / (len(rows) + 2)
+    # At the lower end no row is much surer than 1/2; at the upper one every row is surer than the goal.
+    low = 1e-3 / float(margin[rows].max())
+    high = 2 * math.log(p.classes * (len(rows) + 2)) / float(margin[rows].min())
     used = 0
     while high > low * (1 + _WIDTH):
-        beta = (low * high) ** 0.5
+        beta = low**0.5 * high**0.5
         used += 1
-        if _mean_confidence(p, beta) < goal:
+        if _mean_confidence(moving, beta) < goal:
             low = beta
         else:
             high = beta
-    return (beta := (low * high) ** 0.5), beta, beta, "separable", float(used)
+    return (beta := low**0.5 * high**0.5), beta, beta, "separable", float(used)
 
 
 def _mean_confidence(p: Predictions, beta: float) -> float:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from math import isnan
+
 from surefoot.posthoc.auto import Auto
 from surefoot.posthoc.calibrator import Calibrator
-from surefoot.posthoc.compare import Comparison
+from surefoot.posthoc.compare import FEWEST, Comparison
 from surefoot.reports.figure import escape
 from surefoot.reports.text import number
 
-__all__ = ["choice_sentence", "markup", "outcome_sentences"]
+__all__ = ["choice_sentence", "fit_doubts", "markup", "outcome_sentences", "shift", "span"]
 
 
 def choice_sentence(calibrator: Calibrator) -> str:
@@ -24,8 +26,8 @@ def choice_sentence(calibrator: Calibrator) -> str:
     text = f"Repair: {_described(calibrator.best_)}, chosen among {tried} {found}; {gain}."
     if calibrator.estimate_ is not None:
         text += (
-            f" The whole procedure, choice included, reaches {number(abs(calibrator.estimate_))} on rows it has not "
-            f"seen, from {number(abs(calibrator.before_))}."
+            f" The whole procedure, choice included, reaches {number(calibrator.estimate_)} on rows it has not "
+            f"seen, from {number(calibrator.before_)}."
         )
     return text
 
@@ -41,17 +43,55 @@ def _described(calibrator: Calibrator) -> str:
     return calibrator.method
 
 
+def fit_doubts(calibrator: Calibrator) -> list[str]:
+    """What the fit itself says against what was learned."""
+    used = calibrator.best_ if isinstance(calibrator, Auto) else calibrator
+    outcome = getattr(used, "outcome_", None)
+    if outcome == "separable":
+        return [
+            "Every validation row is answered right, so no temperature is the best one; the one used is a guess from "
+            "the number of rows alone. Is it the training set? Give rows that the model has not seen."
+        ]
+    if outcome == "uninformative":
+        return [
+            "The logits rank the classes of the validation rows no better than chance, so the temperature makes them "
+            "all but flat. Do the labels belong to these rows?"
+        ]
+    return []
+
+
+def span(low: float, high: float) -> str:
+    """An interval of a change, if there is one."""
+    return "none" if isnan(low) else f"{low:+.4f} to {high:+.4f}"
+
+
+def shift(change: float) -> str:
+    """A change with its sign; "undefined" between two infinities."""
+    return "undefined" if isnan(change) else f"{change:+.4f}"
+
+
+_WORDS = {
+    "better": "better, and more than noise",
+    "worse": "WORSE, and more than noise",
+    "noise": "not to be told from noise",
+    "undefined": "infinite before and after, so not to be compared",
+}
+
+
 def outcome_sentences(comparison: Comparison) -> list[str]:
     """Is it better than noise, and what became of the answers."""
     said = []
     for metric in ("nll", "ece"):
         change = comparison[metric]
-        word = {"better": "better, and more than noise", "worse": "WORSE, and more than noise"}.get(
-            change.verdict, "not to be told from noise"
-        )
+        word = _WORDS.get(change.verdict, f"too few rows to judge ({comparison.n} of at least {FEWEST})")
         said.append(
             f"{metric.upper()} goes from {number(change.before)} to {number(change.after)}: {word} (change "
-            f"{change.change:+.4f}, {comparison.level:.0%} interval {change.low:+.4f} to {change.high:+.4f})."
+            f"{shift(change.change)}, {comparison.level:.0%} interval {span(change.low, change.high)})."
+        )
+    if comparison.impossible_before or comparison.impossible_after:
+        said.append(
+            f"{comparison.impossible_before:,} of {comparison.n:,} rows give their label probability 0 before and "
+            f"{comparison.impossible_after:,} after; one such row makes the NLL infinite."
         )
     accuracy = comparison["accuracy"]
     if comparison.answers_changed == 0:
@@ -76,8 +116,8 @@ def markup(comparison: Comparison, sentences: list[str]) -> str:
     """The table of changes and the sentences as HTML."""
     head = "".join(f"<th>{h}</th>" for h in ("metric", "before", "after", "change", "interval", "verdict"))
     rows = "".join(
-        f"<tr><td>{c.metric}</td><td>{number(c.before)}</td><td>{number(c.after)}</td><td>{c.change:+.4f}</td>"
-        f"<td>{c.low:+.4f} to {c.high:+.4f}</td><td>{c.verdict}</td></tr>"
+        f"<tr><td>{c.metric}</td><td>{number(c.before)}</td><td>{number(c.after)}</td><td>{shift(c.change)}</td>"
+        f"<td>{span(c.low, c.high)}</td><td>{c.verdict}</td></tr>"
         for c in comparison.changes
     )
     text = "".join(f'<p class="sf">{escape(sentence)}</p>' for sentence in sentences)
