@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from surefoot.curvature.chunks import Data, frozen
 from surefoot.curvature.gauss_newton import GaussNewton
-from surefoot.curvature.lanczos import Eigenpairs, check_start
+from surefoot.curvature.lanczos import Eigenpairs, start_vectors
 from surefoot.curvature.linearised import check_repeatable
 from surefoot.curvature.losses import loss_named
 from surefoot.curvature.parameters import select
@@ -113,7 +113,7 @@ class Sharpness:
         before. ``max_matvecs`` limits the work; by default 4 k.
         """
         if start is not None:
-            check_start(start, sum(p.numel() for p in self._parameters.values()))
+            start = start_vectors(start, sum(p.numel() for p in self._parameters.values()))
             names = list(self._parameters)
             self._start = start if self._compressed is None else self._compressed.compress(start, names)
         pairs = self._pairs(k, tol, max_matvecs or 4 * k)
