@@ -65,6 +65,7 @@ def extreme_pairs(
         matmat: its results are overwritten, so they must be its caller's to keep.
         tol: converged when each residual ≤ tol · (largest |θ| seen).
         start: vectors (d, m) to start from, the first ``max_matvecs`` of them; filled up with random ones to k.
+            Eigenvectors of neighbours of the extreme values, given alone, may be taken for the extremes.
         max_matvecs: budget of products; by default max(60, 20 k). Convergence is seen after 2 k at the earliest.
         max_basis: vectors kept before a restart from the best ones; by default max(24, 4 k).
         seed: of the random vectors, drawn on the CPU so that devices agree.
