@@ -142,3 +142,51 @@ def test_top_of_a_wide_network_in_float32():
     found = GaussNewton(model.float(), inputs).top(3, 1e-3, max_matvecs=400)
     np.testing.assert_allclose(found.values, reference.values, rtol=1e-3)
     assert ((found.values - reference.values).abs() <= found.residuals).all()
+
+
+@pytest.mark.parametrize("tol", [1e-2, 1e-5])
+def test_a_start_in_an_invariant_space_is_left(tol):
+    """The bottom is larger in magnitude, so that its residual alone would pass for converged."""
+    values = np.concatenate([[-50.0], np.linspace(-1, 1, 38), [10.0]])
+    matrix = torch.diag(torch.tensor(values))
+    found = solve(matrix, 1, tol, start=solve(matrix, 1, 1e-10, largest=False), max_matvecs=200)
+    np.testing.assert_allclose(found.values, [10], rtol=10 * tol)
+    assert found.converged
+    start = torch.eye(40, dtype=torch.float64)[:, :3]
+    np.testing.assert_allclose(solve(matrix, 1, 1e-6, start=start, max_matvecs=200).values, [10], rtol=1e-5)
+
+
+def test_the_hessian_from_its_own_bottom():
+    model, inputs, labels = case("mlp", n=60)
+    operator = Hessian(model, inputs, labels)
+    cold = operator.top(1, 1e-4, max_matvecs=400)
+    warm = operator.top(1, 1e-4, start=operator.bottom(1, 1e-8, max_matvecs=400), max_matvecs=400)
+    np.testing.assert_allclose(warm.values, cold.values, rtol=1e-3)
+
+
+@pytest.mark.parametrize("scale", [1e-38, 1e-30, 1e18, 1e30])
+def test_any_scale_that_float32_can_hold(scale):
+    random = np.random.default_rng(0)
+    q = np.linalg.qr(random.normal(size=(60, 60)))[0]
+    values = np.linspace(-1, 2, 60)
+    found = solve(torch.tensor(scale * (q * values @ q.T)).float(), 2, 1e-3, max_matvecs=400)
+    assert found.converged
+    np.testing.assert_allclose(found.values / scale, values[::-1][:2], rtol=1e-2)
+
+
+def test_a_start_wider_than_the_budget():
+    matrix = torch.diag(torch.linspace(0, 1, 60, dtype=torch.float64))
+    calls = []
+    start = torch.randn(60, 30, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    found = extreme_pairs(
+        lambda v: calls.append(v.shape[1]) or matrix @ v,
+        60,
+        1,
+        1e-2,
+        start,
+        torch.float64,
+        torch.device("cpu"),
+        True,
+        max_matvecs=5,
+    )
+    assert sum(calls) == found.matvecs == 5

@@ -76,8 +76,43 @@ def test_any_convex_loss_through_its_own_hessian():
     torch.testing.assert_close(found, GaussNewton(model, inputs).dense(), rtol=1e-9, atol=1e-13)
     linear = Convex(lambda z, y: z[:, 0])  # no curvature at all
     assert GaussNewton(model, inputs, labels, linear).dense().abs().max() == 0
+    constant = Convex(lambda z, y: torch.ones(len(z)))
+    assert GaussNewton(model, inputs, labels, constant).dense().abs().max() == 0
+    assert Hessian(model, inputs, labels, constant).dense().abs().max() == 0
     half = GaussNewton(model, inputs, labels, SquaredError("half")).dense()
     torch.testing.assert_close(half, GaussNewton(model, inputs, loss="mse-half").dense())
+
+
+class Twice:
+    """A loss of one's own, by the protocol: twice the squared error."""
+
+    needs_labels = False
+
+    def values(self, logits, labels):
+        return 2 * SquaredError("half").values(logits, labels)
+
+    def hessian_product(self, logits, labels, u):
+        return 2 * u
+
+
+def test_a_loss_by_the_protocol():
+    model, inputs, labels = case("mlp")
+    torch.testing.assert_close(
+        GaussNewton(model, inputs, loss=Twice()).dense(), GaussNewton(model, inputs, loss="mse-sum").dense()
+    )
+    torch.testing.assert_close(
+        Hessian(model, inputs, labels, Twice()).dense(), Hessian(model, inputs, labels, "mse-sum").dense()
+    )
+
+
+def test_labels_that_only_a_function_reads():
+    """One logit and labels of ±1: no classes, and none of our business."""
+    model, inputs, labels = nn.Linear(5, 1).double(), torch.randn(9, 5, dtype=torch.float64), torch.ones(9, dtype=int)
+    labels[::2] = -1
+    logistic = lambda z, y: nn.functional.softplus(-y * z[:, 0])  # noqa: E731
+    torch.testing.assert_close(
+        GaussNewton(model, inputs, labels, logistic).dense(), Hessian(model, inputs, labels, logistic).dense()
+    )
 
 
 def test_gauss_newton_by_forward_mode_where_the_graph_cannot_be_used_twice():
@@ -219,6 +254,25 @@ BAD = {
     "start": (lambda m, x, y: GaussNewton(m, x).top(1, start=torch.ones(3, 1)), "start must have shape"),
     "start not finite": (lambda m, x, y: GaussNewton(m, x).top(1, start=torch.full((79, 1), torch.nan)), "finite"),
     "budget": (lambda m, x, y: GaussNewton(m, x).top(3, max_matvecs=2), "max_matvecs"),
+    "no budget": (lambda m, x, y: GaussNewton(m, x).top(1, max_matvecs=0), "max_matvecs must be a whole number"),
+    "k not whole": (lambda m, x, y: GaussNewton(m, x).top(1.5), r"1\.\.79"),
+    "chunk not whole": (lambda m, x, y: GaussNewton(m, x, chunk=2.5), "chunk must be a whole number"),
+    "names as one string": (lambda m, x, y: GaussNewton(m, x, names="0.weight"), r"write \['0.weight'\]"),
+    "negative label": (lambda m, x, y: Hessian(m, x, y.index_fill(0, torch.tensor([4]), -100)), "-100 in row 4"),
+    "label beyond the classes": (lambda m, x, y: GaussNewton(m, x, y + 1), "labels must lie in 0..2"),
+    "half precision": (lambda m, x, y: GaussNewton(m.half(), x), "float32 or float64; got torch.float16"),
+    "whole-number inputs": (lambda m, x, y: GaussNewton(m, x.long()), r"torch.int64 of shape \(11, 5\)"),
+    "inputs of another width": (lambda m, x, y: GaussNewton(m, x[:, :3]), "mat1 and mat2"),
+    "inputs of no kind": (lambda m, x, y: GaussNewton(m, object()), "inputs must be a tensor or an array"),
+    "a loss that is not convex": (lambda m, x, y: GaussNewton(m, x, y, lambda z, y: -z.square().sum(1)), "convex"),
+    "a loss with one concave direction": (
+        lambda m, x, y: GaussNewton(m, x, y, lambda z, y: z[:, 0] ** 2 - z[:, 1] ** 2),
+        "convex",
+    ),
+    "one row for batch statistics": (
+        lambda m, x, y: Hessian(nn.Sequential(m, nn.BatchNorm1d(3).double()), x[:1], y[:1], batch_norm="train"),
+        "more than 1 value per channel",
+    ),
 }
 
 

@@ -91,9 +91,30 @@ class TestBatchSharpness:
             ({"batch_size": 2, "kind": "max"}, "kind"),
             ({"batch_size": 2, "matrix": "fisher"}, "matrix"),
             ({"batch_size": 2, "kind": "momentum"}, "velocity"),
+            ({"batch_size": 2, "kind": "momentum", "velocity": torch.ones(3)}, r"velocity must have shape \(79,\)"),
+            ({"batch_size": 2, "max_batches": 0}, "max_batches"),
+            ({"batch_size": 2, "tol": 0.0}, "tol"),
+            ({"batch_size": 2, "tol": float("nan")}, "tol"),
         ]:
             with pytest.raises(BadInput, match=says):
                 batch_sharpness(model, inputs, labels, **arguments)
+        with pytest.raises(BadInput, match="no trainable parameter"):
+            batch_sharpness(nn.Flatten(), inputs, labels, 2)
+        with pytest.raises(BadInput, match="got -1 in row 10"):
+            batch_sharpness(model, inputs, torch.cat([labels[:10], torch.tensor([-1])]), 2)
+        normed = nn.Sequential(model, nn.BatchNorm1d(3).double())
+        with pytest.raises(BadInput, match="more than 1 value per channel"):
+            batch_sharpness(normed, inputs, labels, 1, batch_norm="train")
+
+    @pytest.mark.parametrize("batch_size", [3, 11])
+    def test_a_diverged_model_stops_at_once(self, batch_size):
+        model, inputs, labels = case("mlp")
+        with torch.no_grad():
+            model[0].weight.fill_(torch.nan)
+        found = batch_sharpness(model, inputs, labels, batch_size)
+        assert found.batches == 1
+        assert np.isnan(found.value)
+        assert not np.isfinite(found.standard_error)
 
 
 class TestTraceAndDensity:
@@ -135,6 +156,22 @@ class TestTraceAndDensity:
         model, inputs, labels = case("linear")
         found = spectral_density(GaussNewton(model, inputs, labels, loss=lambda z, y: z[:, 0]))
         assert torch.isfinite(found.density).all()
+        with pytest.raises(BadInput, match="width"):
+            spectral_density(GaussNewton(model, inputs), width=0.0)
+        with pytest.raises(BadInput, match="points"):
+            spectral_density(GaussNewton(model, inputs), points=1)
+
+    @pytest.mark.parametrize("scale", [1e-25, 1e15])
+    def test_density_at_any_scale(self, scale):
+        model, inputs, labels = case("mlp", n=40, dtype=torch.float32)
+
+        class Scaled(Hessian):
+            def matvec(self, v):
+                return scale * super().matvec(v)
+
+        plain, scaled = (spectral_density(kind(model, inputs, labels)) for kind in (Hessian, Scaled))
+        assert scaled.matvecs == plain.matvecs
+        np.testing.assert_allclose(scaled.grid / scale, plain.grid, rtol=1e-2, atol=1e-3)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -180,6 +217,8 @@ def test_curvature_along_the_sam_path():
         np.testing.assert_allclose([point.smallest, point.largest], [values[0], values[-1]], rtol=1e-4, atol=1e-6)
     with pytest.raises(BadInput, match="rho"):
         curvature_along_sam(model, inputs, labels, rho=0.0)
+    with pytest.raises(BadInput, match="rho"):
+        curvature_along_sam(model, inputs, labels, rho=float("inf"))
 
 
 class TestSharpness:
@@ -216,10 +255,9 @@ class TestSharpness:
 
     def test_the_residual_is_that_of_the_lifted_vector(self):
         model, inputs = self.net(), self.images()
-        reader = Sharpness(model, inputs, directions=6)
-        found = reader.read(verify=True)
-        y = reader.top(1).vectors[:, 0]
-        found = reader.read(verify=True)
+        reader = Sharpness(model, inputs, directions=6, products=60)
+        y = reader.top(1, tol=1e-9, max_matvecs=60).vectors[:, 0]
+        found = reader.read(verify=True, tol=1e-9)
         operator = GaussNewton(model, inputs)
         np.testing.assert_allclose(float(y.norm()), 1, rtol=1e-9)
         np.testing.assert_allclose(float((operator.matvec(y) - found.value * y).norm()), found.residual, rtol=1e-6)
@@ -285,6 +323,31 @@ class TestSharpness:
             Sharpness(self.net(), self.images(), products=1)
         with pytest.raises(BadInput, match="labels are needed"):
             Sharpness(self.net(), self.images(), loss=lambda z, y: z[:, 0])
+        with pytest.raises(BadInput, match="directions"):
+            Sharpness(self.net(), self.images(), directions=0)
+        with pytest.raises(BadInput, match="labels must lie in"):
+            Sharpness(self.net(), self.images(), torch.full((120,), 4))
+        with pytest.raises(BadInput, match="convex"):
+            Sharpness(self.net(), self.images(), torch.zeros(120, dtype=int), lambda z, y: -z.square().sum(1))
+        reader = Sharpness(self.net(), self.images())
+        for tol in (0.0, 1.0, float("nan")):
+            with pytest.raises(BadInput, match="tol"):
+                reader.read(tol=tol)
+        with pytest.raises(BadInput, match="max_matvecs"):
+            reader.top(1, max_matvecs=0)
+        with pytest.raises(BadInput, match="k must be a whole number"):
+            reader.top(1.5)
+        with pytest.raises(BadInput, match="start must have shape"):
+            reader.load_state_dict({"start": torch.ones(7, 1)})
+
+    @pytest.mark.parametrize("directions", [20, 60])
+    def test_starts_of_every_kind(self, directions):
+        reader = Sharpness(self.net(), self.images(), directions=directions)
+        pairs = reader.top(1, 1e-6, max_matvecs=60)
+        for start in (pairs, pairs.vectors, pairs.vectors[:, 0]):
+            found = reader.top(1, 1e-3, start, max_matvecs=60)
+            assert found.matvecs <= 3
+            np.testing.assert_allclose(found.values, pairs.values, rtol=1e-5)
 
 
 def test_first_dense_layer():

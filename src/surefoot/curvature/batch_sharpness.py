@@ -10,10 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from surefoot.curvature.chunks import Data
+from surefoot.checks import positive, whole
+from surefoot.curvature.chunks import Data, plain_mode
 from surefoot.curvature.gauss_newton import GaussNewton
 from surefoot.curvature.hessian import Hessian
-from surefoot.curvature.losses import loss_named
+from surefoot.curvature.linearised import check_repeatable
+from surefoot.curvature.losses import loss_named, names_classes
+from surefoot.curvature.parameters import select
 from surefoot.curvature.problem import Loss
 from surefoot.errors import BadInput
 
@@ -36,6 +39,7 @@ class BatchSharpness:
     batch_size: int
 
 
+@plain_mode()
 def batch_sharpness(
     model: nn.Module,
     inputs: Any,
@@ -65,18 +69,25 @@ def batch_sharpness(
         seed: of the batches; the training's own randomness is not touched.
         batch_norm: ``"train"`` for the curvature that training with batch norm feels.
     """
+    dim = sum(parameter.numel() for parameter in select(model).values())
     data = Data.of(model, inputs, labels, None)
     if labels is None:
         raise BadInput("labels are needed: the gradient of the loss depends on them")
-    if not 1 <= batch_size <= len(data):
-        raise BadInput(f"batch_size must lie in 1..{len(data)}, the number of rows; got {batch_size}")
+    whole("batch_size", batch_size, 1, len(data))
+    whole("max_batches", max_batches, 1)
+    positive("tol", tol)
     if kind not in ("mean of ratios", "ratio of means", "momentum"):
         raise BadInput(f"kind must be 'mean of ratios', 'ratio of means' or 'momentum'; got {kind!r}")
     if matrix not in ("hessian", "gauss-newton"):
         raise BadInput(f"matrix must be 'hessian' or 'gauss-newton'; got {matrix!r}")
     if (kind == "momentum") != (velocity is not None):
         raise BadInput("velocity goes with kind='momentum', and that kind needs it")
+    if velocity is not None and velocity.shape != (dim,):
+        raise BadInput(f"velocity must have shape ({dim},), one number a parameter; got {tuple(velocity.shape)}")
     chosen = loss_named(loss)
+    if names_classes(chosen):
+        # Here, and not in the batches, which know a row by another number.
+        data.check_classes(check_repeatable(model, data, batch_norm))
     above: list[float] = []
     below: list[float] = []
     flat = drawn = 0
@@ -94,11 +105,13 @@ def batch_sharpness(
         product = hessian if matrix == "hessian" else GaussNewton(model, x, y, chosen, batch_norm=batch_norm)
         above.append(float(s.double() @ product.matvec(s).double()))
         below.append(size)
+        if not math.isfinite(above[-1] + size):  # a diverged model: no further batch would help
+            break
         value, error = _estimate(above, below, kind)
         if drawn >= min_batches and error <= tol * abs(value):
             break
     value, error = _estimate(above, below, kind)
-    if batch_size == len(data):
+    if batch_size == len(data) and math.isfinite(value):
         error = 0.0
     return BatchSharpness(value, error, drawn, flat, kind, matrix, batch_size)
 

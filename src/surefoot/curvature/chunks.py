@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from surefoot.checks import whole
 from surefoot.errors import BadInput
 from surefoot.forward import evaluating
 
-__all__ = ["Data", "frozen", "saved_bytes"]
+__all__ = ["Data", "frozen", "plain_mode", "saved_bytes", "ties_rows"]
+
+# A model's modes, hooks and parameters are swapped while it is used, and forward mode has one level for all threads.
+_LOCK = threading.RLock()
+# Larger buffers (tables, masks) are not what a forward pass counts or averages in.
+_SMALL_BUFFER = 65_536
 
 
 @dataclass(frozen=True)
@@ -29,10 +37,14 @@ class Data:
     def of(cls, model: nn.Module, inputs: Any, labels: Any, rows: int | None) -> Data:
         """Check and move the data; the dtype of floating inputs becomes the parameters'."""
         first = next(model.parameters())
-        x = torch.as_tensor(inputs)
+        try:
+            x = torch.as_tensor(inputs)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise BadInput(f"inputs must be a tensor or an array; {' '.join(str(error).split())}") from error
         if x.ndim == 0 or len(x) == 0:
             raise BadInput(f"inputs must have at least one row; got shape {tuple(x.shape)}")
         x = x.to(first.device, first.dtype) if x.is_floating_point() else x.to(first.device)
+        x = x.clone() if x.is_inference() else x  # autograd cannot save an inference tensor
         y = None
         if labels is not None:
             y = torch.as_tensor(labels).to(first.device)
@@ -41,9 +53,26 @@ class Data:
             if y.is_floating_point() or y.dtype == torch.bool:
                 raise BadInput(f"labels must be whole numbers; got {y.dtype}; convert with .long()")
             y = y.long()
-        if rows is not None and rows < 1:
-            raise BadInput(f"chunk must be at least 1; got {rows}")
+        if rows is not None:
+            whole("chunk", rows, 1)
         return cls(x, y, min(rows or len(x), len(x)))
+
+    def check_classes(self, classes: int) -> None:
+        """A clear error if a label is not one of the classes."""
+        if self.labels is None:
+            return
+        wrong = ((self.labels < 0) | (self.labels >= classes)).nonzero()
+        if len(wrong):
+            row = int(wrong[0])
+            raise BadInput(
+                f"labels must lie in 0..{classes - 1}, the model's classes; got {int(self.labels[row])} in row {row}; "
+                "leave out rows without a label"
+            )
+
+    def some(self, count: int, seed: int = 0) -> Data:
+        """Up to ``count`` random rows as one chunk."""
+        rows = torch.randperm(len(self), generator=torch.Generator().manual_seed(seed))[:count].to(self.inputs.device)
+        return Data(self.inputs[rows], None if self.labels is None else self.labels[rows], len(rows))
 
     def __len__(self) -> int:
         return len(self.inputs)
@@ -59,13 +88,14 @@ class Data:
 def frozen(model: nn.Module, batch_norm: str) -> Iterator[None]:
     """Eval mode throughout, so that dropout is off; batch norm by its running or by the chunk's statistics.
 
-    Buffers, modes and the random state are put back afterwards.
+    Buffers, modes and the random state are put back afterwards. Attention is computed by its plain formula, since the
+    fused kernels cannot be differentiated twice. One thread at a time.
     """
     if batch_norm not in ("eval", "train"):
         raise BadInput(f"batch_norm must be 'eval' or 'train'; got {batch_norm!r}")
-    norms = [module for module in model.modules() if isinstance(module, _BatchNorm) and batch_norm == "train"]
-    tracked = [(module, module.running_mean, module.running_var, module.track_running_stats) for module in norms]
-    with evaluating(model), torch.random.fork_rng(devices=[]):
+    with _alone(), _own_buffers(model), evaluating(model), torch.random.fork_rng(devices=[]):
+        norms = [module for module in model.modules() if isinstance(module, _BatchNorm) and batch_norm == "train"]
+        tracked = [(module, module.running_mean, module.running_var, module.track_running_stats) for module in norms]
         try:
             for module in norms:
                 # Without running statistics there is nothing to update, and a kept graph refers to none.
@@ -75,6 +105,54 @@ def frozen(model: nn.Module, batch_norm: str) -> Iterator[None]:
         finally:
             for module, mean, variance, track in tracked:
                 module.running_mean, module.running_var, module.track_running_stats = mean, variance, track
+
+
+@contextlib.contextmanager
+def plain_mode() -> Iterator[None]:
+    """Neither autocast nor inference mode, whatever surrounds the call: curvature needs full precision and graphs."""
+    with contextlib.ExitStack() as stack:
+        for device in ("cpu", "cuda", "mps"):
+            if torch.is_autocast_enabled(device):
+                stack.enter_context(torch.autocast(device, enabled=False))
+        if torch.is_inference_mode_enabled():
+            stack.enter_context(torch.inference_mode(False))
+        yield
+
+
+def ties_rows(model: nn.Module) -> bool:
+    """Whether some batch norm has no running statistics, and so uses those of the rows even in eval mode."""
+    return any(isinstance(module, _BatchNorm) and module.running_mean is None for module in model.modules())
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """Hold what belongs to the process: the lock, the modes, the kernels of attention."""
+    with _LOCK, plain_mode(), sdpa_kernel(SDPBackend.MATH):
+        fast = torch.backends.mha.get_fastpath_enabled()
+        torch.backends.mha.set_fastpath_enabled(False)
+        try:
+            yield
+        finally:
+            torch.backends.mha.set_fastpath_enabled(fast)
+
+
+@contextlib.contextmanager
+def _own_buffers(model: nn.Module) -> Iterator[None]:
+    """Let the model work on copies of its small buffers, so that what its forward does to them is forgotten."""
+    places = [
+        (module._buffers, name, buffer)
+        for module in model.modules()
+        for name, buffer in module._buffers.items()
+        if buffer is not None and buffer.numel() <= _SMALL_BUFFER
+    ]
+    copies = {id(buffer): buffer.clone() for _, _, buffer in places}  # a shared buffer stays shared
+    try:
+        for buffers, name, buffer in places:
+            buffers[name] = copies[id(buffer)]
+        yield
+    finally:
+        for buffers, name, buffer in places:
+            buffers[name] = buffer
 
 
 @contextlib.contextmanager

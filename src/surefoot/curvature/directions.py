@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from surefoot.checks import positive, whole
+from surefoot.curvature.chunks import plain_mode
 from surefoot.curvature.hessian import Hessian
 from surefoot.curvature.lanczos import Eigenpairs
 from surefoot.curvature.operator import Operator
@@ -18,6 +20,7 @@ from surefoot.errors import BadInput
 __all__ = ["PathPoint", "curvature_along_sam", "rayleigh"]
 
 
+@plain_mode()
 def rayleigh(operator: Operator, v: Tensor) -> float:
     """vᵀAv / ‖v‖²: the curvature along v, such as the gradient or the last update."""
     size = float(v.double() @ v.double())
@@ -37,6 +40,7 @@ class PathPoint:
     largest_residual: float
 
 
+@plain_mode()
 def curvature_along_sam(
     model: nn.Module,
     inputs: Any,
@@ -52,8 +56,8 @@ def curvature_along_sam(
 
     Each place starts from the eigenvectors of the one before. The parameters are put back to the bit.
     """
-    if rho <= 0 or points < 2:
-        raise BadInput(f"rho must be positive and points at least 2; got {rho} and {points}")
+    positive("rho", rho)
+    whole("points", points, 2)
     parameters = list(select(model).values())
     before = [parameter.detach().clone() for parameter in parameters]
     g = Hessian(model, inputs, labels, loss).gradient()

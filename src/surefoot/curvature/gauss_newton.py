@@ -9,7 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from surefoot.curvature.chunks import plain_mode
 from surefoot.curvature.linearised import Forward, Linearised, Retained
+from surefoot.curvature.losses import check_convex
 from surefoot.curvature.operator import Operator
 from surefoot.curvature.parameters import add_into, split
 from surefoot.curvature.problem import Loss, Problem
@@ -29,10 +31,12 @@ class GaussNewton(Operator):
         names: parameters to take; all trainable ones by default.
         reduction: ``"mean"`` over the rows or ``"sum"``.
         chunk: rows per chunk; by default as many as keep their activations within 64 MB.
-        batch_norm: ``"eval"`` (running statistics) or ``"train"`` (statistics of the rows; one chunk only).
+        batch_norm: ``"eval"`` (running statistics) or ``"train"`` (statistics of the rows; one chunk only), which is
+            also what batch norm without running statistics does.
         memory: bytes of activations that may be kept between products; graphs beyond it are rebuilt.
     """
 
+    @plain_mode()
     def __init__(
         self,
         model: nn.Module,
@@ -49,6 +53,8 @@ class GaussNewton(Operator):
         settings: dict[str, Any] = {"names": names, "reduction": reduction, "chunk": chunk, "batch_norm": batch_norm}
         self._problem = Problem(model, inputs, labels, loss, **settings)
         super().__init__(self._problem.dim, self._problem.tensors[0], {"matrix": "gauss-newton", **self._problem.facts})
+        few = self._problem.data.some(64)
+        check_convex(self._problem.loss, few.labels, torch.empty(len(few), self._problem.classes).to(few.inputs))
         self._twice = self._problem.twice and not self._problem.prefers_forward_mode
         row = self._problem.row_bytes(lambda forward, _: Linearised(forward, self._problem.tensors, self._twice))
         self._retained: Retained[Linearised] = Retained(memory, row * self._problem.data.rows)
@@ -63,6 +69,7 @@ class GaussNewton(Operator):
         self._problem.refresh()
         self._retained.clear()
 
+    @plain_mode()
     def matvec(self, v: Tensor) -> Tensor:
         """(d,) G v."""
         problem = self._problem

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from surefoot.curvature.chunks import plain_mode
 from surefoot.curvature.linearised import Forward, Retained, check_logits
 from surefoot.curvature.operator import Operator
 from surefoot.curvature.parameters import add_into, split
@@ -21,6 +22,7 @@ __all__ = ["Hessian"]
 class Hessian(Operator):
     """∇²L of L = mean (or sum) of the loss over all rows; arguments as `GaussNewton`, labels required."""
 
+    @plain_mode()
     def __init__(
         self,
         model: nn.Module,
@@ -44,6 +46,8 @@ class Hessian(Operator):
                 "replace it (for attention, take the 'math' backend), or use GaussNewton"
             )
         super().__init__(self._problem.dim, self._problem.tensors[0], {"matrix": "hessian", **self._problem.facts})
+        with self._problem.frozen():
+            _check_symmetric(self._problem.forward(self._problem.data.inputs[:2]), self._problem.tensors)
         row = self._problem.row_bytes(self._build)
         self._retained: Retained[Gradient] = Retained(memory, row * self._problem.data.rows)
 
@@ -57,11 +61,13 @@ class Hessian(Operator):
         self._problem.refresh()
         self._retained.clear()
 
+    @plain_mode()
     def matvec(self, v: Tensor) -> Tensor:
         """(d,) H v."""
         parts = split(self._check(v), self._problem.tensors)
         return self._sum(lambda gradient: gradient.product(parts))
 
+    @plain_mode()
     def gradient(self) -> Tensor:
         """(d,) ∇L, from the same graphs."""
         return self._sum(lambda gradient: [None if g is None else g.detach() for g in gradient.values])
@@ -92,8 +98,11 @@ class Gradient:
 
     def __init__(self, loss: Callable[[Sequence[Tensor]], Tensor], tensors: Sequence[Tensor]) -> None:
         self._tensors = list(tensors)
+        self.values: tuple[Tensor | None, ...] = (None,) * len(self._tensors)
         with torch.enable_grad():
-            self.values = torch.autograd.grad(loss(self._tensors), self._tensors, create_graph=True, allow_unused=True)
+            value = loss(self._tensors)
+            if value.requires_grad:  # a constant has no gradient
+                self.values = torch.autograd.grad(value, self._tensors, create_graph=True, allow_unused=True)
 
     def product(self, parts: Sequence[Tensor]) -> tuple[Tensor | None, ...]:
         """Hessian times the vector given in the shapes of the tensors."""
@@ -102,3 +111,33 @@ class Gradient:
             return tuple(None for _ in parts)
         gradients, vectors = zip(*pairs, strict=True)
         return torch.autograd.grad(gradients, self._tensors, vectors, retain_graph=True, allow_unused=True)
+
+
+def _check_symmetric(forward: Forward, tensors: Sequence[Tensor]) -> None:
+    """A clear error if uᵀ∇²f v ≠ vᵀ∇²f u for f = ⟨c, logits⟩ and random c, u, v; meant for a few rows.
+
+    Of f and not of the loss, whose own curvature may be all rounding where the model is sure.
+    """
+    generator = torch.Generator().manual_seed(0)
+
+    def like(tensor: Tensor) -> Tensor:
+        return torch.randn(tensor.shape, generator=generator, dtype=torch.float64).to(tensor)
+
+    def combined(given: Sequence[Tensor]) -> Tensor:
+        logits = forward(given)
+        return (like(logits) * logits).sum()
+
+    gradient = Gradient(combined, tensors)
+    vectors = [[like(tensor) for tensor in tensors] for _ in range(2)]
+    images = [gradient.product(vector) for vector in vectors]
+    there, back = (_inner(vectors[i], images[1 - i]) for i in range(2))
+    scale = sum(float(part.double().square().sum()) for image in images for part in image if part is not None) ** 0.5
+    if abs(there - back) > 1e-2 * scale:  # false for a model that is not finite
+        raise BadInput(
+            "the Hessian of this model is not symmetric as torch computes it, so it is wrong; weight_norm is known for "
+            "this: call torch.nn.utils.parametrize.remove_parametrizations (or remove_weight_norm) on a copy first"
+        )
+
+
+def _inner(left: Sequence[Tensor], right: Sequence[Tensor | None]) -> float:
+    return sum(float((a.double() * b.double()).sum()) for a, b in zip(left, right, strict=True) if b is not None)

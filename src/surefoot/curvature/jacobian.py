@@ -9,11 +9,14 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, jacrev, vmap
 
-from surefoot.curvature.chunks import Data, frozen
-from surefoot.curvature.linearised import check_logits, check_repeatable
-from surefoot.curvature.parameters import select
+from surefoot.curvature.chunks import Data, frozen, ties_rows
+from surefoot.curvature.linearised import check_logits, check_repeatable, model_forward
+from surefoot.curvature.parameters import leaves, select
+from surefoot.errors import BadInput
 
 __all__ = ["jacobian_norms"]
+
+Gram = Callable[[nn.Module, dict[str, nn.Parameter], Tensor], Tensor]
 
 
 def jacobian_norms(
@@ -23,43 +26,89 @@ def jacobian_norms(
 
     Where every chosen parameter belongs to a Linear layer used once, the Gram matrix is the sum over layers of
     ⟨δ_k, δ_l⟩(‖a‖² + 1) with δ the gradient of a logit by the layer's output and a its input: k backward passes
-    without weight gradients. Any other model is differentiated example by example (vectorised).
+    without weight gradients. Any other model is differentiated example by example (vectorised). Both ways are tried on
+    two rows first: where neither gives what plain backward passes give, those are made for every row.
     """
     parameters = select(model, names)
     data = Data.of(model, inputs, None, chunk)
+    if ties_rows(model):
+        raise BadInput(
+            "the model must treat each row by itself; batch norm without running statistics ties the rows together: "
+            "set track_running_stats=True and train it, or take it out"
+        )
     check_repeatable(model, data, "eval")
-    norms = []
-    with frozen(model, "eval"):
-        for x, _ in data.chunks():
-            gram = _gram_of_layers(model, parameters, x)
-            gram = _gram_of_examples(model, parameters, x) if gram is None else gram
-            norms.append(torch.linalg.eigvalsh(gram.double())[:, -1].clamp_min(0).sqrt())
-    return torch.cat(norms)
+    with frozen(model, "eval"), torch.enable_grad():
+        few = data.some(2).inputs
+        plain = _gram_of_rows(model, parameters, few)
+        fast: list[Gram] = [_gram_of_layers, _gram_of_examples]
+        way = next((way for way in fast if _gives(plain, way, model, parameters, few)), _gram_of_rows)
+        return torch.cat([_norms(way(model, parameters, x)) for x, _ in data.chunks()])
 
 
-def _gram_of_layers(model: nn.Module, parameters: dict[str, nn.Parameter], x: Tensor) -> Tensor | None:
-    """(b, k, k) J Jᵀ by layers, or None if some chosen parameter is not a plain Linear layer's."""
+def _norms(gram: Tensor) -> Tensor:
+    """(b,) roots of the largest eigenvalues of (b, k, k), NaN where a matrix is not finite."""
+    finite = torch.isfinite(gram).all(dim=2).all(dim=1)
+    values: Tensor = torch.linalg.eigvalsh(torch.where(finite[:, None, None], gram, 0).double())[:, -1]
+    return values.clamp_min(0).sqrt().where(finite, torch.nan)
+
+
+def _gives(plain: Tensor, way: Gram, model: nn.Module, parameters: dict[str, nn.Parameter], x: Tensor) -> bool:
+    """Whether this way can take the model, and gives the plain matrices of the rows."""
+    try:
+        found = way(model, parameters, x)
+    except (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError):
+        return False
+    if found.shape != plain.shape:
+        return False
+    slack = 1e-4 * float(plain.nan_to_num().abs().max())
+    return bool(torch.allclose(found.double(), plain, rtol=1e-3, atol=slack, equal_nan=True))
+
+
+def _gram_of_rows(model: nn.Module, parameters: dict[str, nn.Parameter], x: Tensor) -> Tensor:
+    """(b, k, k) J Jᵀ from k plain backward passes for each row: slow, and right for any model."""
+    tensors = leaves(parameters.values())
+    grams = []
+    for row in x:
+        logits = check_logits(model_forward(model, list(parameters), row[None])(tensors))[0]
+        gram = torch.zeros(len(logits), len(logits), dtype=torch.float64, device=x.device)
+        found = [
+            torch.autograd.grad(z, tensors, retain_graph=True, allow_unused=True, materialize_grads=True)
+            for z in logits
+            if logits.requires_grad
+        ]
+        for parts in zip(*found, strict=True):  # of one parameter, by all logits
+            block = torch.stack([part.reshape(-1) for part in parts]).double()
+            gram += block @ block.T
+        grams.append(gram)
+    return torch.stack(grams)
+
+
+def _gram_of_layers(model: nn.Module, parameters: dict[str, nn.Parameter], x: Tensor) -> Tensor:
+    """(b, k, k) J Jᵀ by layers; NotImplementedError if some chosen parameter is not a plain Linear layer's."""
     layers = {name: module for name, module in model.named_modules() if type(module) is nn.Linear}
     owners = {f"{name}.{part}": name for name, layer in layers.items() for part, _ in layer.named_parameters()}
     # `remove_duplicate=False` lists a tied weight under each of its names: such a weight is not one layer's.
     places = [id(value) for _, value in model.named_parameters(remove_duplicate=False)]
     if not set(parameters) <= set(owners) or len(set(places)) < len(places):
-        return None
+        raise NotImplementedError("parameters outside Linear layers, or tied ones")
     used = {owners[name] for name in parameters}
     seen: dict[str, list[tuple[Tensor, Tensor]]] = {name: [] for name in used}
 
-    def watch(name: str) -> Callable[..., None]:
-        return lambda module, arguments, output: seen[name].append((arguments[0], output))
+    def watch(name: str) -> Callable[..., Tensor]:
+        def hook(module: nn.Module, arguments: tuple[Tensor, ...], output: Tensor) -> Tensor:
+            seen[name].append((arguments[0], output))
+            return output.clone()  # an activation in place must not overwrite what is kept
+
+        return hook
 
     handles = [layers[name].register_forward_hook(watch(name)) for name in used]
     try:
-        with torch.enable_grad():
-            logits = check_logits(model(x))
+        logits = check_logits(model(x))
     finally:
         for handle in handles:
             handle.remove()
-    if any(len(calls) != 1 or calls[0][1].ndim != 2 for calls in seen.values()):
-        return None
+    if any(len(calls) != 1 or calls[0][1].ndim != 2 or len(calls[0][1]) != len(x) for calls in seen.values()):
+        raise NotImplementedError("a layer used more than once, or not once a row")
     order = [name for name in used if seen[name][0][1].requires_grad]
     outputs = [seen[name][0][1] for name in order]
     deltas = [
@@ -90,6 +139,6 @@ def _gram_of_examples(model: nn.Module, parameters: dict[str, nn.Parameter], x: 
     jacobian = vmap(jacrev(logits), in_dims=(None, 0))
     grams = []
     for rows in torch.split(x, 8):
-        parts = [part.flatten(2) for part in jacobian(values, rows).values()]
+        parts = [part.reshape(*part.shape[:2], -1) for part in jacobian(values, rows).values()]
         grams.append(sum(part @ part.transpose(1, 2) for part in parts))
     return torch.cat(grams)

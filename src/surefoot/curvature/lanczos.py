@@ -9,15 +9,18 @@ the residual costs no product. It bounds the error: some eigenvalue lies within 
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from surefoot.checks import fraction, whole
+from surefoot.curvature.chunks import plain_mode
 from surefoot.errors import BadInput
 
-__all__ = ["Eigenpairs", "check_start", "extreme_pairs"]
+__all__ = ["Eigenpairs", "extreme_pairs", "start_vectors"]
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,7 @@ class Eigenpairs:
         return self.outcome == "converged"
 
 
+@plain_mode()
 def extreme_pairs(
     matmat: Callable[[Tensor], Tensor],
     dim: int,
@@ -60,20 +64,20 @@ def extreme_pairs(
     Args:
         matmat: its results are overwritten, so they must be its caller's to keep.
         tol: converged when each residual ≤ tol · (largest |θ| seen).
-        start: vectors (d, m) to start from; filled up with random ones to k.
-        max_matvecs: budget of products; by default max(60, 20 k).
+        start: vectors (d, m) to start from, the first ``max_matvecs`` of them; filled up with random ones to k.
+            Eigenvectors of neighbours of the extreme values, given alone, may be taken for the extremes.
+        max_matvecs: budget of products; by default max(60, 20 k). Convergence is seen after 2 k at the earliest.
         max_basis: vectors kept before a restart from the best ones; by default max(24, 4 k).
         seed: of the random vectors, drawn on the CPU so that devices agree.
     """
-    if not 1 <= k <= dim:
+    if isinstance(k, bool) or not isinstance(k, numbers.Integral) or not 1 <= k <= dim:
         raise BadInput(f"k must lie in 1..{dim}, the number of parameters; got {k}")
-    if not 0 < tol < 1:
-        raise BadInput(f"tol must lie between 0 and 1; got {tol!r}")
-    budget = max(60, 20 * k) if max_matvecs is None else max_matvecs
+    fraction("tol", tol)
+    budget = max(60, 20 * k) if max_matvecs is None else whole("max_matvecs", max_matvecs, 1)
     if budget < k:
         raise BadInput(f"max_matvecs must be at least k = {k}; got {max_matvecs}")
     most = min(dim, max(24, 4 * k) if max_basis is None else max(max_basis, 2 * k))
-    block = _start_block(start, dim, k, dtype, device, seed)
+    block = _start_block(start, dim, k, tol, budget, dtype, device, seed)
     width = len(block)
     # Room for the whole basis at once: growing it by copies would hold it twice.
     room = torch.empty(max(min(budget, most), width), dim, dtype=dtype, device=device)
@@ -91,16 +95,26 @@ def extreme_pairs(
 
 
 def _start_block(
-    start: Tensor | Eigenpairs | None, dim: int, k: int, dtype: torch.dtype, device: torch.device, seed: int
+    start: Tensor | Eigenpairs | None,
+    dim: int,
+    k: int,
+    tol: float,
+    most: int,
+    dtype: torch.dtype,
+    device: torch.device,
+    seed: int,
 ) -> Tensor:
-    """(k', d) orthonormal rows: the given vectors first, random ones after them."""
-    given = start.vectors if isinstance(start, Eigenpairs) else start
-    rows = torch.empty(0, dim, dtype=dtype, device=device)
-    if given is not None:
-        given = given.reshape(dim, -1) if given.ndim == 1 and given.numel() == dim else given
-        check_start(given, dim)
-        rows = given.T.to(device, dtype)
+    """(k', d) orthonormal rows: up to ``most`` given vectors first, random ones after them.
+
+    Given vectors may span a space that the matrix maps into itself, which a search would never leave: each is moved in
+    a random direction, by a twentieth of what the tolerance allows.
+    """
     generator = torch.Generator().manual_seed(seed)
+    rows = torch.empty(0, dim, dtype=dtype, device=device)
+    if start is not None:
+        rows = start_vectors(start, dim).T[:most].to(device, dtype)
+        noise = torch.randn(rows.shape, generator=generator, dtype=dtype).to(device)
+        rows = rows + noise * (0.05 * tol * _lengths(rows) / _lengths(noise)).to(dtype)[:, None]
     fresh = torch.randn(max(0, k - len(rows)), dim, generator=generator, dtype=dtype).to(device)
     block, _ = _orthonormalise(torch.cat([rows, fresh]), rows[:0])
     while len(block) < k:  # the given vectors were dependent
@@ -110,12 +124,23 @@ def _start_block(
     return block
 
 
-def check_start(start: Tensor, dim: int) -> None:
-    """A clear error if ``start`` is not finite of shape (d, m)."""
-    if start.ndim != 2 or start.shape[0] != dim:
-        raise BadInput(f"start must have shape ({dim}, m); got {tuple(start.shape)}")
-    if not bool(torch.isfinite(start).all()):
+def start_vectors(start: Tensor | Eigenpairs, dim: int) -> Tensor:
+    """(d, m) the vectors of an earlier result, or those given as (d,) or (d, m); a clear error if they are neither."""
+    given = start.vectors if isinstance(start, Eigenpairs) else start
+    if not isinstance(given, Tensor):
+        raise BadInput(f"start must be a tensor or Eigenpairs; got {type(given).__name__}")
+    given = given.reshape(dim, 1) if given.shape == (dim,) else given
+    if given.ndim != 2 or given.shape[0] != dim:
+        raise BadInput(f"start must have shape ({dim}, m); got {tuple(given.shape)}")
+    if not bool(torch.isfinite(given).all()):
         raise BadInput("start must be finite; leave it out to start from random vectors")
+    return given
+
+
+def _lengths(rows: Tensor) -> Tensor:
+    """(m,) lengths of the rows in float64: the squares of float32 numbers above 1e19 or below 1e-23 are not float32."""
+    lengths: Tensor = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
+    return lengths
 
 
 def _run(
@@ -158,7 +183,8 @@ def _run(
         values, weights = values[order], weights[:, order]
         residuals = torch.linalg.vector_norm(coefficients @ weights[known:], dim=0) + rounding * scale
         enough = len(values) == k
-        done = enough and bool((residuals <= tol * scale + rounding * scale).all())
+        # Not from the first block alone: given vectors would be all that it knows of the matrix.
+        done = enough and known > 0 and bool((residuals <= tol * scale + rounding * scale).all())
         exhausted = len(following) == 0
         if done or exhausted or used + len(following) > budget:
             vectors = (weights.T.to(basis) @ basis).T
@@ -176,7 +202,7 @@ def _orthonormalise(rows: Tensor, basis: Tensor) -> tuple[Tensor, Tensor]:
     Q₊ takes the place of ``rows``. Twice is enough (Kahan); directions smaller than rounding are dropped, so Q₊ may
     have fewer rows.
     """
-    sizes = rows.norm(dim=1)
+    sizes = _lengths(rows).tolist()
     coefficients = torch.zeros(len(rows), len(rows), dtype=torch.float64)
     tiny = 50 * torch.finfo(rows.dtype).eps
     kept = 0
@@ -188,8 +214,8 @@ def _orthonormalise(rows: Tensor, basis: Tensor) -> tuple[Tensor, Tensor]:
                 overlap = other @ vector
                 coefficients[place, index] += float(overlap)
                 vector.sub_(overlap * other)
-        norm = float(vector.norm())
-        if norm > tiny * max(float(sizes[index]), 1e-30) and norm > 0:
+        norm = float(torch.linalg.vector_norm(vector, dtype=torch.float64))
+        if norm > tiny * sizes[index]:
             coefficients[kept, index] = norm
             rows[kept] = vector / norm
             kept += 1

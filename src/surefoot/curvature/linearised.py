@@ -163,14 +163,24 @@ def check_logits(logits: Tensor) -> Tensor:
     return logits
 
 
-def check_repeatable(model: nn.Module, data: Data, batch_norm: str, rows: int = 64) -> None:
-    """Two forward passes over a few rows must agree: random layers would make a matrix that is not one."""
-    few = data.inputs[: max(2, rows)]
+def check_repeatable(model: nn.Module, data: Data, batch_norm: str, rows: int = 64) -> int:
+    """The number of classes k, if two passes over a few rows agree: random layers would make a matrix that is none."""
+    few = data.inputs[:rows]
     with frozen(model, batch_norm), torch.no_grad():
-        first, second = check_logits(model(few)), model(few)
+        try:
+            first, second = check_logits(model(few)), model(few)
+        except (BadInput, torch.OutOfMemoryError):
+            raise
+        except Exception as error:
+            said = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise BadInput(
+                f"the model must map the inputs to logits; given {few.dtype} of shape {tuple(few.shape)}, it failed: "
+                f"{said}; convert or reshape the inputs"
+            ) from error
     same = torch.equal(first, second) or torch.allclose(first, second, rtol=1e-5, atol=1e-6, equal_nan=True)
     if not same:
         raise BadInput(
             "the model is random even in eval mode: two passes over the same inputs differ; freeze its noise "
             "(a fixed mask or sample) before its curvature is measured"
         )
+    return first.shape[1]

@@ -6,7 +6,7 @@ Shapes: ``logits (b, k)``, ``labels (b,)`` or None, ``u (b, k)``.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, cast
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from surefoot.errors import BadInput
 
-__all__ = ["Convex", "CrossEntropy", "LogitLoss", "SquaredError", "loss_named"]
+__all__ = ["Convex", "CrossEntropy", "LogitLoss", "SquaredError", "check_convex", "loss_named", "names_classes"]
 
 
 class LogitLoss(Protocol):
@@ -39,8 +39,12 @@ class CrossEntropy:
         return functional.cross_entropy(logits, labels, reduction="none")
 
     def hessian_product(self, logits: Tensor, labels: Tensor | None, u: Tensor) -> Tensor:
-        """p ⊙ (u − ⟨p, u⟩)."""
+        """p ⊙ (u − ⟨p, u⟩), u taken relative to its value at the likeliest class.
+
+        A constant added to u changes nothing but rounding: where that p is nearly 1, u − ⟨p, u⟩ would cancel.
+        """
         p = logits.softmax(dim=1)
+        u = u - u.gather(1, logits.argmax(dim=1, keepdim=True))
         return p * (u - (p * u).sum(dim=1, keepdim=True))
 
 
@@ -94,10 +98,37 @@ class Convex:
         assert labels is not None
         with torch.enable_grad():
             z = logits.detach().requires_grad_()
-            (gradient,) = torch.autograd.grad(self.values(z, labels).sum(), z, create_graph=True)
+            values = self.values(z, labels)
+            if not values.requires_grad:
+                return torch.zeros_like(u)
+            (gradient,) = torch.autograd.grad(values.sum(), z, create_graph=True)
             if not gradient.requires_grad:
                 return torch.zeros_like(u)
             return torch.autograd.grad(gradient, z, u)[0]
+
+
+def check_convex(loss: LogitLoss, labels: Tensor | None, like: Tensor) -> None:
+    """A clear error if some uᵀH_z u is negative at random logits shaped as ``like`` (b, k): then G is none.
+
+    Not at the model's own logits: where those are saturated, only rounding is left of H_z.
+    """
+    if names_classes(loss):  # known to be convex
+        return
+    generator = torch.Generator().manual_seed(0)
+    for size in (0.5, 1.0, 2.0, 4.0):
+        logits, u = (torch.randn(like.shape, generator=generator, dtype=torch.float64).to(like) for _ in range(2))
+        image = loss.hessian_product(size * logits, labels, u)
+        bound = 1e-3 * u.norm(dim=1) * image.norm(dim=1)
+        if bool(((u * image).sum(dim=1) < -bound).any()):
+            raise BadInput(
+                "loss must be convex in the logits, or its Gauss–Newton matrix is none; got one with negative "
+                "curvature; use Hessian"
+            )
+
+
+def names_classes(loss: LogitLoss) -> bool:
+    """Whether the labels are indices of classes: a function of one's own may read them otherwise."""
+    return isinstance(loss, CrossEntropy | SquaredError)
 
 
 def loss_named(loss: str | LogitLoss | Callable[[Tensor, Tensor], Tensor]) -> LogitLoss:
@@ -114,6 +145,10 @@ def loss_named(loss: str | LogitLoss | Callable[[Tensor, Tensor], Tensor]) -> Lo
         return table[loss]
     if isinstance(loss, CrossEntropy | SquaredError | Convex):
         return loss
+    if not isinstance(loss, type) and all(
+        hasattr(loss, part) for part in ("needs_labels", "values", "hessian_product")
+    ):
+        return cast(LogitLoss, loss)
     if callable(loss):
         return Convex(loss)
     raise BadInput(f"loss must be a name or a function (logits, labels) -> (n,) values; got {type(loss).__name__}")

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from surefoot.curvature.chunks import plain_mode
 from surefoot.curvature.lanczos import Eigenpairs, extreme_pairs
 from surefoot.errors import BadInput
 
@@ -30,6 +31,7 @@ class Operator(ABC):
     def matvec(self, v: Tensor) -> Tensor:
         """(d,) product with the vector v (d,)."""
 
+    @plain_mode()
     def matmat(self, v: Tensor) -> Tensor:
         """(d, m) products with the columns of v (d, m)."""
         if v.ndim != 2:
@@ -65,4 +67,5 @@ class Operator(ABC):
     def _check(self, v: Tensor) -> Tensor:
         if not isinstance(v, Tensor) or v.shape != (self.dim,):
             raise BadInput(f"v must be a tensor of shape ({self.dim},); got {getattr(v, 'shape', type(v).__name__)}")
-        return v.detach().to(self.device, self.dtype)
+        v = v.detach().to(self.device, self.dtype)
+        return v.clone() if v.is_inference() else v

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 
 import torch
@@ -10,13 +10,15 @@ from torch import Tensor, nn
 
 from surefoot.errors import BadInput
 
-__all__ = ["add_into", "select", "split"]
+__all__ = ["add_into", "layout", "leaves", "select", "split"]
 
 
 def select(model: nn.Module, names: Iterable[str] | None = None) -> dict[str, nn.Parameter]:
     """Trainable parameters of ``model`` by name, each tensor once; or those of the given names."""
     if not isinstance(model, nn.Module):
         raise BadInput(f"model must be a torch.nn.Module; got {type(model).__name__}")
+    if isinstance(names, str):
+        raise BadInput(f"names must be a list of parameter names; got the string {names!r}; write [{names!r}]")
     # named_parameters lists a tied weight once, under its first name.
     every = dict(model.named_parameters())
     trainable = {name: value for name, value in every.items() if value.requires_grad}
@@ -39,9 +41,23 @@ def select(model: nn.Module, names: Iterable[str] | None = None) -> dict[str, nn
     kinds = {(value.dtype, value.device) for value in trainable.values()}
     if len(kinds) > 1:
         raise BadInput(f"the chosen parameters must share one dtype and device; got {sorted(map(str, kinds))}")
-    if not next(iter(trainable.values())).is_floating_point():
-        raise BadInput("the chosen parameters must be floating-point numbers")
+    ((dtype, _),) = kinds
+    if dtype not in (torch.float32, torch.float64):
+        raise BadInput(f"curvature needs float32 or float64; got {dtype}; use copy.deepcopy(model).float()")
     return trainable
+
+
+def leaves(parameters: Iterable[nn.Parameter]) -> list[Tensor]:
+    """What to differentiate by: the parameters, but an alias of one that has hooks, which would act on products.
+
+    Only there, since a model may also reach a parameter past its name, where an alias would not be seen.
+    """
+    return [p.detach().requires_grad_() if p._backward_hooks else p for p in parameters]
+
+
+def layout(parameters: Mapping[str, nn.Parameter]) -> list[tuple[object, ...]]:
+    """What a flat vector over the parameters must agree with: names, shapes, dtype and device."""
+    return [(name, value.shape, value.dtype, value.device) for name, value in parameters.items()]
 
 
 def add_into(vector: Tensor, tensors: Sequence[Tensor | None], like: Sequence[Tensor]) -> None:

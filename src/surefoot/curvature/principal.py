@@ -20,7 +20,8 @@ from surefoot.curvature.lanczos import Eigenpairs
 from surefoot.curvature.linearised import Linearised, differentiable_twice
 from surefoot.curvature.losses import LogitLoss
 from surefoot.curvature.operator import Operator
-from surefoot.curvature.parameters import add_into, split
+from surefoot.curvature.parameters import add_into, leaves, split
+from surefoot.errors import BadInput
 
 __all__ = ["PrincipalGaussNewton", "first_dense", "principal_directions"]
 
@@ -40,7 +41,7 @@ def first_dense(model: nn.Module, inputs: Tensor) -> str | None:
 
         return hook
 
-    layers = {name: module for name, module in model.named_modules() if isinstance(module, nn.Linear)}
+    layers = {name: module for name, module in model.named_modules() if type(module) is nn.Linear}
     handles = [module.register_forward_pre_hook(watch(name)) for name, module in layers.items()]
     try:
         with torch.no_grad():
@@ -79,21 +80,18 @@ class PrincipalGaussNewton(Operator):
     """
 
     def __init__(
-        self, model: nn.Module, data: Data, loss: LogitLoss, layer: str, directions: Tensor, others: dict[str, Tensor]
+        self, model: nn.Module, data: Data, loss: LogitLoss, layer: str, directions: Tensor, others: Sequence[str]
     ) -> None:
-        self._model, self._data, self._loss = model, data, loss
-        dense = model.get_submodule(layer)
-        assert isinstance(dense, nn.Linear)
-        self._dense = dense
+        self._model, self._data, self._loss, self._layer = model, data, loss, layer
         self._directions = directions
         self._names = list(others)
+        self._resolve()
         weight = self._dense.weight
         out, bias = weight.shape[0], self._dense.bias
         self._moving = [torch.zeros(out, directions.shape[1]).to(weight).requires_grad_()]
         if bias is not None and bias.requires_grad:
             self._moving.append(torch.zeros_like(bias).requires_grad_())
         self._own_names = [f"{layer}.weight", f"{layer}.bias"][: len(self._moving)]
-        self._others = list(others.values())
         self._small = [x.reshape(len(x), -1) @ directions for x, _ in data.chunks()]
         dim = sum(tensor.numel() for tensor in self._tensors)
         facts = {"matrix": "gauss-newton, first layer compressed", "n": len(data), "directions": directions.shape[1]}
@@ -101,7 +99,7 @@ class PrincipalGaussNewton(Operator):
         self._linear: list[Linearised] | None = None
         self._hidden: list[Tensor] = []
         with frozen(model, "eval"):
-            few = partial(self._forward, data.inputs[:2], self._small[0][:2])
+            few = partial(self._forward, data.inputs[:2], self._small[0][:2], [])
             self._twice = differentiable_twice(few, self._tensors)
 
     @property
@@ -110,19 +108,35 @@ class PrincipalGaussNewton(Operator):
 
     def refresh(self) -> None:
         """Take the model as it is now: one forward pass, and the graph for all products until the next call."""
+        self._resolve()
         self._linear, self._hidden = [], []
         with frozen(self._model, "eval"):
             for (inputs, _), small in zip(self._data.chunks(), self._small, strict=True):
-                self._linear.append(Linearised(partial(self._forward, inputs, small), self._tensors, self._twice))
+                seen: list[Tensor] = []
+                forward = partial(self._forward, inputs, small, seen)
+                self._linear.append(Linearised(forward, self._tensors, self._twice))
+                self._hidden.append(seen[0])
 
-    def _forward(self, inputs: Tensor, small: Tensor, tensors: Sequence[Tensor]) -> Tensor:
+    def _resolve(self) -> None:
+        """Find the layer and the other parameters by name: a model may have replaced them."""
+        dense = self._model.get_submodule(self._layer)
+        if type(dense) is not nn.Linear:
+            raise BadInput(
+                f"layer {self._layer!r} must still be an nn.Linear; got {type(dense).__name__}; make a new reader"
+            )
+        self._dense = dense
+        self._others = leaves(self._model.get_parameter(name) for name in self._names)
+
+    def _forward(self, inputs: Tensor, small: Tensor, seen: list[Tensor], tensors: Sequence[Tensor]) -> Tensor:
+        """The logits; the first layer's output is put into ``seen`` if that is empty."""
         moving, others = tensors[: len(self._moving)], tensors[len(self._moving) :]
 
         def replace(module: nn.Module, arguments: tuple[Tensor, ...], output: Tensor) -> Tensor:
             shifted = output.detach() + small @ moving[0].T
             hidden = shifted + moving[1] if len(moving) > 1 else shifted
-            self._hidden.append(hidden)
-            return hidden
+            if not seen:
+                seen.append(hidden)
+            return hidden.clone()  # an activation in place must not overwrite what is kept
 
         handle = self._dense.register_forward_hook(replace)
         try:
@@ -143,12 +157,13 @@ class PrincipalGaussNewton(Operator):
         parts = split(v, self._tensors)
         total = torch.zeros_like(v)
         weight = torch.zeros_like(self._dense.weight) if whole else None
-        for linear, hidden, (inputs, labels) in zip(self._linear, self._hidden, self._data.chunks(), strict=True):
-            s = self._loss.hessian_product(linear.logits.detach(), labels, linear.jvp(parts)) / len(self._data)
-            add_into(total, linear.vjp(s), self._tensors)
-            if weight is not None:
-                (delta,) = torch.autograd.grad(linear.logits, hidden, s, retain_graph=True)
-                weight += delta.T @ inputs.reshape(len(inputs), -1)
+        with frozen(self._model, "eval"):  # forward mode runs the model
+            for linear, hidden, (inputs, labels) in zip(self._linear, self._hidden, self._data.chunks(), strict=True):
+                s = self._loss.hessian_product(linear.logits.detach(), labels, linear.jvp(parts)) / len(self._data)
+                add_into(total, linear.vjp(s), self._tensors)
+                if weight is not None:
+                    (delta,) = torch.autograd.grad(linear.logits, hidden, s, retain_graph=True)
+                    weight += delta.T @ inputs.reshape(len(inputs), -1)
         return total, weight
 
     def lift(self, vectors: Tensor, order: Sequence[str]) -> Tensor:
@@ -186,3 +201,17 @@ class PrincipalGaussNewton(Operator):
         seen = split(inside, self._tensors)[0]
         outside = max(0.0, float(weight.double().square().sum() - seen.double().square().sum()))
         return float((float((inside - theta * y).double().square().sum()) + outside) ** 0.5)
+
+    def agrees(self, whole: Operator, order: Sequence[str]) -> bool:
+        """Whether a random product is that of the whole matrix, seen through the directions, in every parameter.
+
+        It is not where the first layer is more than it seems: a learned map before it, a weight used elsewhere, a hook.
+        """
+        generator = torch.Generator().manual_seed(0)
+        v = torch.randn(self.dim, generator=generator, dtype=torch.float64).to(self.device, self.dtype)
+        found = self.matvec(v).double()
+        image = whole.matvec(self.lift(v[:, None], order)[:, 0])
+        expected = self.compress(image[:, None], order)[:, 0].double()
+        scale = float(expected.norm())
+        parts = zip(split(found, self._tensors), split(expected, self._tensors), strict=True)
+        return all(float((a - b).norm()) <= 1e-3 * float(b.norm()) + 1e-4 * scale for a, b in parts)

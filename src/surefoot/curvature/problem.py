@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from surefoot.curvature.chunks import Data, frozen, saved_bytes
+from surefoot.curvature.chunks import Data, frozen, saved_bytes, ties_rows
 from surefoot.curvature.linearised import (
     Forward,
     check_repeatable,
@@ -18,8 +18,8 @@ from surefoot.curvature.linearised import (
     model_forward,
     prefers_forward_mode,
 )
-from surefoot.curvature.losses import LogitLoss, loss_named
-from surefoot.curvature.parameters import select
+from surefoot.curvature.losses import LogitLoss, loss_named, names_classes
+from surefoot.curvature.parameters import layout, leaves, select
 from surefoot.errors import BadInput
 
 __all__ = ["Loss", "Problem"]
@@ -35,7 +35,8 @@ class Problem:
     """A model on data under a loss; the arguments are those of `GaussNewton`.
 
     Attributes:
-        tensors: the chosen parameters, in the model's order.
+        tensors: what is differentiated by: the chosen parameters, in the model's order.
+        classes: k.
         weight: of one row: 1/n for the mean, 1 for the sum.
         twice: whether the model's graph can be differentiated twice.
         prefers_forward_mode: whether J v is cheaper by forward mode.
@@ -54,30 +55,33 @@ class Problem:
         batch_norm: str,
     ) -> None:
         self.model, self.batch_norm = model, batch_norm
-        self.parameters = select(model, names)
-        self.tensors: list[Tensor] = list(self.parameters.values())
+        self._names = names if names is None or isinstance(names, str) else list(names)
+        self._take(select(model, self._names))
         self.loss = loss_named(loss)
         self.data = Data.of(model, inputs, labels, chunk)
         if self.loss.needs_labels and labels is None:
             raise BadInput("labels are needed: this loss's Hessian in the logits depends on them")
         if reduction not in ("mean", "sum"):
             raise BadInput(f"reduction must be 'mean' or 'sum'; got {reduction!r}")
-        if batch_norm == "train" and self.data.rows < len(self.data):
+        tied = batch_norm == "train" or ties_rows(model)
+        if tied and self.data.rows < len(self.data):
             # Batch statistics tie all rows of a chunk together.
             raise BadInput(
-                f"batch_norm='train' needs all {len(self.data)} rows in one chunk; got chunk={self.data.rows}"
+                f"batch_norm='train', or batch norm without running statistics, needs all {len(self.data)} rows in one "
+                f"chunk; got chunk={self.data.rows}"
             )
-        self.refresh()
         self.weight = 1.0 / len(self.data) if reduction == "mean" else 1.0
         self.dim = sum(tensor.numel() for tensor in self.tensors)
         self.facts: dict[str, Any] = {
             "n": len(self.data),
             "reduction": reduction,
-            "batch_norm": batch_norm,
+            "batch_norm": "train" if tied else batch_norm,
             "parameters": list(self.parameters),
         }
-        check_repeatable(model, self.data, batch_norm)
-        if chunk is None and batch_norm == "eval":
+        self.classes = check_repeatable(model, self.data, batch_norm)
+        if names_classes(self.loss):
+            self.data.check_classes(self.classes)
+        if chunk is None and not tied:
             rows = _CHUNK_BYTES / max(self.row_bytes(lambda forward, _: forward(self.tensors)), 1)
             self.data = replace(self.data, rows=max(1, min(len(self.data), int(rows))))
         few = self.forward(self.data.inputs[:2])
@@ -97,13 +101,25 @@ class Problem:
         return max(0, saved(4) - saved(2)) / 2
 
     def refresh(self) -> None:
-        """Take the parameters as they are now."""
-        self._versions = [tensor._version for tensor in self.tensors]
+        """Take the parameters of these names as they are now."""
+        present = select(self.model, self._names)
+        if layout(present) != self._layout:
+            raise BadInput(
+                "the trainable parameters, their shapes or their dtype changed after this operator was made; "
+                "make a new one"
+            )
+        self._take(present)
+
+    def _take(self, parameters: dict[str, nn.Parameter]) -> None:
+        self.parameters = parameters
+        self.tensors = leaves(parameters.values())
+        self._layout = layout(parameters)
+        self._print = _fingerprint(self.model)
 
     def check_still(self) -> None:
-        """A clear error if the parameters were changed: graphs kept from before would mix two models."""
-        if [tensor._version for tensor in self.tensors] != self._versions:
-            raise BadInput("the model's parameters changed after this operator was made; make a new one, or refresh it")
+        """A clear error if the model was changed: graphs kept from before would mix two models."""
+        if _fingerprint(self.model) != self._print:
+            raise BadInput("the model changed after this operator was made; make a new one, or refresh it")
 
     def frozen(self) -> AbstractContextManager[None]:
         """The model held still while it is used; see `chunks.frozen`."""
@@ -117,3 +133,33 @@ class Problem:
         """Index, logits as a function of the parameters, and labels of each chunk."""
         for index, (inputs, labels) in enumerate(self.data.chunks()):
             yield index, self.forward(inputs), labels
+
+
+def _fingerprint(model: nn.Module) -> list[object]:
+    """What tells a model that has changed, at a price that no product notices.
+
+    Versions do not count changes through ``.data``, so the first, a middle and the last number of each parameter are
+    looked at too. The tensors themselves are in it, compared by identity: an id could be given again.
+    """
+    seen: list[object] = []
+    for parameter in model.parameters():
+        # Numbers apart in memory, not in order, which would copy what is not contiguous. As text: there NaN equals NaN.
+        reach = sum((size - 1) * stride for size, stride in zip(parameter.shape, parameter.stride(), strict=True))
+        few = parameter.data.as_strided((3,), (reach // 2,)).tolist() if parameter.numel() else []
+        seen += [_Same(parameter), parameter._version, parameter.requires_grad, bool(parameter._backward_hooks)]
+        seen += [parameter.data_ptr(), parameter.dtype, repr(few)]
+    for buffer in model.buffers():
+        seen += [_Same(buffer), buffer._version, buffer.data_ptr()]
+    return seen
+
+
+class _Same:
+    """A tensor that equals itself only."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.tensor is self.tensor
+
+    __hash__ = None  # type: ignore[assignment]

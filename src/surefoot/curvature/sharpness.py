@@ -8,12 +8,13 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from surefoot.curvature.chunks import Data, frozen
+from surefoot.checks import fraction, whole
+from surefoot.curvature.chunks import Data, frozen, plain_mode, ties_rows
 from surefoot.curvature.gauss_newton import GaussNewton
-from surefoot.curvature.lanczos import Eigenpairs, check_start
+from surefoot.curvature.lanczos import Eigenpairs, start_vectors
 from surefoot.curvature.linearised import check_repeatable
-from surefoot.curvature.losses import loss_named
-from surefoot.curvature.parameters import select
+from surefoot.curvature.losses import loss_named, names_classes
+from surefoot.curvature.parameters import layout, select
 from surefoot.curvature.principal import PrincipalGaussNewton, first_dense, principal_directions
 from surefoot.curvature.problem import Loss
 from surefoot.errors import BadInput
@@ -42,7 +43,8 @@ class Sharpness:
     """A reader of Gauss–Newton sharpness that is set up once and then follows the model as it moves.
 
     A model whose first layer is dense on the inputs is read through the inputs' principal directions
-    (`PrincipalGaussNewton`); any other by `GaussNewton`, warm-started. Arguments as `GaussNewton`.
+    (`PrincipalGaussNewton`), if a product over a few rows agrees with the whole matrix; any other by `GaussNewton`,
+    warm-started. Arguments as `GaussNewton`.
 
     Args:
         directions: principal directions of the inputs to keep.
@@ -55,6 +57,7 @@ class Sharpness:
     True
     """
 
+    @plain_mode()
     def __init__(
         self,
         model: nn.Module,
@@ -67,34 +70,49 @@ class Sharpness:
         products: int = 16,
         seed: int = 0,
     ) -> None:
-        if products < 2:
-            raise BadInput(f"products must be at least 2; got {products}")
+        whole("products", products, 2)
+        whole("directions", directions, 1)
         self._model, self._loss, self._products, self._seed = model, loss_named(loss), products, seed
         self._parameters = select(model)
+        self._layout = layout(self._parameters)
         self._data = Data.of(model, inputs, labels, chunk)
         if self._loss.needs_labels and labels is None:
             raise BadInput("labels are needed: this loss's Hessian in the logits depends on them")
-        check_repeatable(model, self._data, "eval")
+        classes = check_repeatable(model, self._data, "eval")
+        if names_classes(self._loss):
+            self._data.check_classes(classes)
         self._start: Tensor | None = None
-        with frozen(model, "eval"):
-            layer = first_dense(model, self._data.inputs)
-        self._compressed: PrincipalGaussNewton | None = None
+        self._compressed = self._compress(directions)
         self._whole: GaussNewton | None = None
-        if layer is not None:
-            own = {f"{layer}.weight", f"{layer}.bias"}
-            others = {name: value for name, value in self._parameters.items() if name not in own}
-            found = principal_directions(self._data.inputs, directions, seed)
-            self._compressed = PrincipalGaussNewton(model, self._data, self._loss, layer, found, others)  # type: ignore[arg-type]
-        else:
+        if self._compressed is None:
             self._whole = GaussNewton(model, inputs, labels, self._loss, chunk=chunk)
 
+    def _compress(self, directions: int) -> PrincipalGaussNewton | None:
+        """The compressed matrix, if the model has a first layer to compress and it proves to be right on a few rows."""
+        if ties_rows(self._model):  # its rows must stay in one chunk, which `GaussNewton` sees to
+            return None
+        with frozen(self._model, "eval"):
+            layer = first_dense(self._model, self._data.inputs)
+        if layer is None:
+            return None
+        others = [name for name in self._parameters if name not in (f"{layer}.weight", f"{layer}.bias")]
+        found = principal_directions(self._data.inputs, directions, self._seed)
+        few = self._data.some(32)
+        of_few = PrincipalGaussNewton(self._model, few, self._loss, layer, found, others)
+        if not of_few.agrees(GaussNewton(self._model, few.inputs, few.labels, self._loss), list(self._parameters)):
+            return None
+        return PrincipalGaussNewton(self._model, self._data, self._loss, layer, found, others)
+
+    @plain_mode()
     def read(self, verify: bool = False, tol: float | None = None) -> SharpnessReading:
         """λ_max now, to a relative residual of ``tol`` (its own error is of the order of ``tol``²).
 
         By default 0.01 for the compressed matrix, whose products are cheap, and 0.05 for the whole one. With
         ``verify``, one product with the whole matrix bounds the error of the value.
         """
-        pair = self._pairs(1, tol or (5e-2 if self._compressed is None else 1e-2), self._products)
+        if tol is None:
+            tol = 5e-2 if self._compressed is None else 1e-2
+        pair = self._pairs(1, fraction("tol", tol), self._products)
         if self._compressed is None:
             return self._reading(pair, float(pair.residuals[0]), verified=True, full=pair.matvecs)
         if not verify or pair.outcome == "non-finite":
@@ -106,17 +124,27 @@ class Sharpness:
         """What the vectors of `top` run over, by name."""
         return self._parameters
 
-    def top(self, k: int, tol: float = 1e-2, start: Tensor | None = None, max_matvecs: int | None = None) -> Eigenpairs:
+    @plain_mode()
+    def top(
+        self,
+        k: int,
+        tol: float = 1e-2,
+        start: Tensor | Eigenpairs | None = None,
+        max_matvecs: int | None = None,
+    ) -> Eigenpairs:
         """The k leading eigenpairs now, their vectors (d, k) in the order of the model's parameters.
 
-        From the same compressed or whole matrix as `read`, started from ``start`` (d, m), or else from the call
-        before. ``max_matvecs`` limits the work; by default 4 k.
+        From the same compressed or whole matrix as `read`, started from ``start``, vectors (d, m) or an earlier result,
+        or else from the call before; ``residuals`` are of that matrix, not of the whole one where it is compressed.
+        ``max_matvecs`` limits the work; by default 4 k.
         """
+        dim = sum(p.numel() for p in self._parameters.values())
+        whole("k", k, 1, dim)
         if start is not None:
-            check_start(start, sum(p.numel() for p in self._parameters.values()))
+            given = start_vectors(start, dim)
             names = list(self._parameters)
-            self._start = start if self._compressed is None else self._compressed.compress(start, names)
-        pairs = self._pairs(k, tol, max_matvecs or 4 * k)
+            self._start = given if self._compressed is None else self._compressed.compress(given, names)
+        pairs = self._pairs(k, tol, 4 * k if max_matvecs is None else max_matvecs)
         if self._compressed is None:
             return pairs
         return replace(pairs, vectors=self._compressed.lift(pairs.vectors, list(self._parameters)))
@@ -127,12 +155,29 @@ class Sharpness:
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Put back what `state_dict` gave."""
-        self._start = state["start"].clone() if "start" in state else None
+        start = state.get("start")
+        self._start = None if start is None else start_vectors(start, self._operator.dim).clone()
 
-    def _pairs(self, k: int, tol: float, products: int) -> Eigenpairs:
+    @property
+    def _operator(self) -> PrincipalGaussNewton | GaussNewton:
         operator = self._compressed or self._whole
         assert operator is not None
-        operator.refresh()
+        return operator
+
+    def _follow(self) -> None:
+        """Take the model as it is now, or a clear error if it is another one."""
+        present = select(self._model)
+        if layout(present) != self._layout:
+            raise BadInput(
+                "the trainable parameters, their shapes or their dtype changed after this reader was made; "
+                "make a new reader"
+            )
+        self._parameters = present
+        self._operator.refresh()
+
+    def _pairs(self, k: int, tol: float, products: int) -> Eigenpairs:
+        self._follow()
+        operator = self._operator
         start = None if self._start is None else self._start[:, :k]
         pairs = operator.top(k, tol, start, max_matvecs=products, max_basis=products, seed=self._seed)
         if operator is self._whole:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from surefoot.checks import positive, whole
+from surefoot.curvature.chunks import plain_mode
 from surefoot.curvature.operator import Operator
 from surefoot.errors import BadInput
 
@@ -23,6 +25,7 @@ class Trace:
     matvecs: int
 
 
+@plain_mode()
 def trace(operator: Operator, products: int = 30, seed: int = 0) -> Trace:
     """Hutch++ (Meyer et al. 2021): exact on a sketched subspace, random vectors on what is left of it.
 
@@ -59,17 +62,21 @@ class Density:
     matvecs: int
 
 
+@plain_mode()
 def spectral_density(
     operator: Operator, probes: int = 8, steps: int = 32, points: int = 400, width: float | None = None, seed: int = 0
 ) -> Density:
     """Stochastic Lanczos quadrature: Ritz values of random starts, weighted by their first components squared."""
     if probes < 2 or steps < 2:
         raise BadInput(f"probes and steps must be at least 2; got {probes} and {steps}")
+    whole("points", points, 2)
+    if width is not None:
+        positive("width", width)
     runs = [_quadrature(operator, min(steps, operator.dim), seed + probe) for probe in range(probes)]
     low = min(float(nodes.min()) for nodes, _ in runs)
     high = max(float(nodes.max()) for nodes, _ in runs)
     # A spectrum of one point still needs some width to be drawn with.
-    sigma = max(0.01 * (high - low), 1e-6 * max(abs(low), abs(high)), 1e-9) if width is None else width
+    sigma = max(0.01 * (high - low), 1e-6 * max(abs(low), abs(high))) or 1e-9 if width is None else width
     grid = torch.linspace(low - 5 * sigma, high + 5 * sigma, points, dtype=torch.float64)
     curves = torch.stack([_smooth(grid, nodes, weights, sigma) for nodes, weights in runs])
     matvecs = sum(len(nodes) for nodes, _ in runs)
@@ -92,9 +99,9 @@ def _quadrature(operator: Operator, steps: int, seed: int) -> tuple[Tensor, Tens
         diagonal.append(float(basis[-1].double() @ image.double()))
         for _ in range(2):
             image = image - (basis @ image) @ basis
-        size = float(image.norm())
+        size = float(torch.linalg.vector_norm(image, dtype=torch.float64))
         scale = max(map(abs, diagonal))
-        if len(diagonal) == steps or size <= 100 * torch.finfo(operator.dtype).eps * max(scale, 1e-30):
+        if len(diagonal) == steps or size <= 100 * torch.finfo(operator.dtype).eps * scale:
             break
         beside.append(size)
         basis = torch.cat([basis, (image / size)[None]])
