@@ -369,3 +369,12 @@ def test_principal_directions_are_the_leading_singular_vectors():
     overlap = torch.linalg.svdvals(exact.T @ found)
     assert overlap.min() > 1 - 1e-6
     assert principal_directions(x[:4], 100).shape == (30, 4)
+
+
+def test_a_model_that_is_its_own_first_layer():
+    torch.manual_seed(0)
+    model, inputs = nn.Linear(30, 3), torch.randn(60, 30)
+    found = Sharpness(model, inputs, directions=30)
+    exact = GaussNewton(model, inputs).top(1, 1e-6, max_matvecs=100)
+    assert found.read(verify=True).value == pytest.approx(float(exact.values[0]), rel=1e-3)
+    assert found.top(2, start=exact.vectors).vectors.shape == (93, 2)

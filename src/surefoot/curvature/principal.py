@@ -23,7 +23,7 @@ from surefoot.curvature.operator import Operator
 from surefoot.curvature.parameters import add_into, leaves, split
 from surefoot.errors import BadInput
 
-__all__ = ["PrincipalGaussNewton", "first_dense", "principal_directions"]
+__all__ = ["PrincipalGaussNewton", "first_dense", "own_names", "principal_directions"]
 
 
 def first_dense(model: nn.Module, inputs: Tensor) -> str | None:
@@ -73,6 +73,11 @@ def principal_directions(inputs: Tensor, count: int, seed: int = 0, rounds: int 
     return leading.contiguous()
 
 
+def own_names(layer: str) -> list[str]:
+    """The names of a layer's weight and bias; a model that is the layer itself has no name for it."""
+    return [f"{layer}.{name}".removeprefix(".") for name in ("weight", "bias")]
+
+
 class PrincipalGaussNewton(Operator):
     """The Gauss–Newton matrix compressed to first-layer weights C Pᵀ (o, f) and all other parameters.
 
@@ -91,7 +96,7 @@ class PrincipalGaussNewton(Operator):
         self._moving = [torch.zeros(out, directions.shape[1]).to(weight).requires_grad_()]
         if bias is not None and bias.requires_grad:
             self._moving.append(torch.zeros_like(bias).requires_grad_())
-        self._own_names = [f"{layer}.weight", f"{layer}.bias"][: len(self._moving)]
+        self._own_names = own_names(layer)[: len(self._moving)]
         self._small = [x.reshape(len(x), -1) @ directions for x, _ in data.chunks()]
         dim = sum(tensor.numel() for tensor in self._tensors)
         facts = {"matrix": "gauss-newton, first layer compressed", "n": len(data), "directions": directions.shape[1]}

@@ -15,7 +15,7 @@ from surefoot.curvature.lanczos import Eigenpairs, start_vectors
 from surefoot.curvature.linearised import check_repeatable
 from surefoot.curvature.losses import loss_named, names_classes
 from surefoot.curvature.parameters import layout, select
-from surefoot.curvature.principal import PrincipalGaussNewton, first_dense, principal_directions
+from surefoot.curvature.principal import PrincipalGaussNewton, first_dense, own_names, principal_directions
 from surefoot.curvature.problem import Loss
 from surefoot.errors import BadInput
 
@@ -95,7 +95,7 @@ class Sharpness:
             layer = first_dense(self._model, self._data.inputs)
         if layer is None:
             return None
-        others = [name for name in self._parameters if name not in (f"{layer}.weight", f"{layer}.bias")]
+        others = [name for name in self._parameters if name not in own_names(layer)]
         found = principal_directions(self._data.inputs, directions, self._seed)
         few = self._data.some(32)
         of_few = PrincipalGaussNewton(self._model, few, self._loss, layer, found, others)

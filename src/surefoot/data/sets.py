@@ -53,7 +53,7 @@ def load_set(name: str, root: Path | None) -> DataSet:
     """The data set ``name`` from the folder ``root``; ``arrays:NAME`` is the user's own ``NAME.npz`` there.
 
     >>> load_set("digits", None).x_train.shape
-    (1437, 8, 8, 1)
+    (1438, 8, 8, 1)
     """
     if name == "digits":
         return _checked(name, _digits())

@@ -26,7 +26,7 @@ def encode(record: Mapping[str, Any]) -> bytes:
     """One line: the record with its checksum.
 
     >>> encode({"step": 3, "loss": 0.1})
-    b'{"crc":"9386ea5f","loss":0.1,"step":3}\\n'
+    b'{"crc":"61343c42","loss":0.1,"step":3}\\n'
     """
     body = canonical(dict(record))
     return (canonical({**json.loads(body), _SUM: _checksum(body)}) + "\n").encode()
