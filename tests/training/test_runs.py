@@ -110,6 +110,8 @@ def test_readings_hold_what_they_promise(tmp_path):
                  "rule.lambda0", "train.reliability", "loss"):  # fmt: skip
         assert name in lines[-1], name
     assert lines[-1]["threshold"] == pytest.approx(20.0)
+    assert lines[-1]["gradients"] == 2 * 12  # two passes a step
+    assert lines[-1]["price"] > 0
 
 
 def test_divergence_is_an_outcome(tmp_path):

@@ -93,6 +93,7 @@ def train(
         torch.manual_seed(derive(seed, "step", step))
 
         def closure(inputs: Tensor = inputs, labels: Tensor = labels) -> Any:
+            tracker.gradients += 1
             optimizer.zero_grad()
             loss = criterion(model(inputs), labels)
             loss.backward()

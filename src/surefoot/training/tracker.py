@@ -36,7 +36,8 @@ class Tracker:
 
     Entering records step 0; ``t.step(i)``, called after update i, records step i + 1 if a reading is due. Parameters,
     buffers, gradients, modes and random state are left as they are. Readings go to ``t.readings`` and, with ``out``, to
-    ``out/journal.jsonl``.
+    ``out/journal.jsonl``. ``price`` is what they cost so far, in gradient steps; ``gradients`` counts those of a loop
+    that keeps count, as ours does, and then both are recorded, so that rules can be compared at equal cost.
 
     Args:
         model: from inputs to logits (n, k).
@@ -55,7 +56,7 @@ class Tracker:
     >>> x, y = torch.randn(60, 4), torch.arange(60) % 3
     >>> with Tracker(model, train=(x, y), test=(x, y), every=5) as t:
     ...     for step in range(10):
-    ...         t.step(step)
+    ...         _ = t.step(step)
     >>> [reading["step"] for reading in t.readings]
     [0, 5, 10]
     """
@@ -87,6 +88,7 @@ class Tracker:
         self._read_at = -1
         self.readings: list[dict[str, Any]] = []
         self.price = 0.0
+        self.gradients = 0
 
     def __enter__(self) -> Tracker:
         if self._out is not None and self._journal is None:
@@ -133,7 +135,8 @@ class Tracker:
         for cadence in {id(each): each for each in self._cadences.values()}.values():
             if isinstance(cadence, Budget):
                 cadence.paid(step, price)
-        return record | self._of_optimizer()
+        counts = {"gradients": self.gradients, "price": self.price} if self.gradients else {}
+        return record | counts | self._of_optimizer()
 
     def state_dict(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Tensors and plain numbers with which a tracker made anew goes on to the bit."""
@@ -142,7 +145,12 @@ class Tracker:
             tensors["hessian.start"] = self._start.clone()
         budget = next((each for each in self._cadences.values() if isinstance(each, Budget)), None)
         kept = None if budget is None else [budget.spent, budget.price, budget.last]
-        return tensors, {"budget": kept, "read_at": self._read_at, "price": self.price}
+        return tensors, {
+            "budget": kept,
+            "read_at": self._read_at,
+            "price": self.price,
+            "gradients": self.gradients,
+        }
 
     def load_state_dict(self, tensors: Mapping[str, Tensor], plain: Mapping[str, Any]) -> None:
         """Put back what `state_dict` gave."""
@@ -155,6 +163,7 @@ class Tracker:
                 spent, price, last = plain["budget"]
                 cadence.spent, cadence.price, cadence.last = float(spent), float(price), int(last)
         self._read_at, self.price = int(plain["read_at"]), float(plain["price"])
+        self.gradients = int(plain["gradients"])
 
     # Each group adds to the record and returns its price in gradient steps: a forward pass is a third of one.
 
