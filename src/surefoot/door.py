@@ -49,7 +49,7 @@ def _array(name: str, value: Any) -> NDArray[Any]:
                 value = value.float()
             value = value.numpy()
         array = np.asarray(value)
-    except (ValueError, TypeError, RuntimeError, NotImplementedError) as error:
+    except (ValueError, TypeError, RuntimeError) as error:
         raise BadInput(f"{name} must be a rectangular array of numbers; {' '.join(str(error).split())}") from error
     if array.dtype.kind == "f" and array.dtype.itemsize > 8:
         with np.errstate(over="ignore"):

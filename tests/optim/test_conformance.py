@@ -376,10 +376,8 @@ def test_a_rate_of_zero_moves_nothing(rule: Rule) -> None:
     assert same(model, before)
 
 
-@every
+@pytest.mark.parametrize("rule", [r for r in RULES if r.name not in ("bulk", "dom")], ids=lambda rule: rule.name)
 def test_parameter_groups(rule: Rule) -> None:
-    if rule.name in ("bulk", "dom", "bsam", "gd"):
-        return  # in their own tests
     model = network()
     opt = rule.build(model, 0.05)
     extra = nn.Parameter(torch.ones(3))

@@ -81,6 +81,15 @@ def test_a_finished_run_is_not_run_again(tmp_path):
     assert again.final == pytest.approx(first.final, nan_ok=True)
 
 
+def test_the_callers_threads_come_back(tmp_path):
+    torch.set_num_threads(2)
+    try:
+        run(spec(steps=1, threads=1), tmp_path, watch=lambda *_: torch.get_num_threads() == 1 or pytest.fail("threads"))
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(1)
+
+
 def test_the_name_depends_on_what_matters(tmp_path):
     names = {run(each, tmp_path).folder.name for each in (spec(steps=1), spec(steps=2), spec(steps=1, seed=1))}
     assert len(names) == 3

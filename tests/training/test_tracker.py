@@ -148,6 +148,12 @@ def test_a_diverged_model_is_written_down():
     assert tracker.readings[0]["diverged"] is True
 
 
+def test_wrong_labels_are_an_error_and_no_divergence():
+    model, train, test = setup()
+    with pytest.raises(BadInput, match="labels must lie"), sf.Tracker(model, train, (test[0], test[1] + 5)):
+        pass
+
+
 def test_what_the_optimizer_says_is_recorded():
     model, train, test = setup()
     opt = sf.optim.SAM(torch.optim.SGD(model.parameters(), lr=0.5))

@@ -56,7 +56,7 @@ def _gives(plain: Tensor, way: Gram, model: nn.Module, parameters: dict[str, nn.
     """Whether this way can take the model, and gives the plain matrices of the rows."""
     try:
         found = way(model, parameters, x)
-    except (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError):
+    except (RuntimeError, ValueError, TypeError, IndexError):
         return False
     if found.shape != plain.shape:
         return False
@@ -84,13 +84,13 @@ def _gram_of_rows(model: nn.Module, parameters: dict[str, nn.Parameter], x: Tens
 
 
 def _gram_of_layers(model: nn.Module, parameters: dict[str, nn.Parameter], x: Tensor) -> Tensor:
-    """(b, k, k) J Jᵀ by layers; NotImplementedError if some chosen parameter is not a plain Linear layer's."""
+    """(b, k, k) J Jᵀ by layers; ValueError if some chosen parameter is not a plain Linear layer's."""
     layers = {name: module for name, module in model.named_modules() if type(module) is nn.Linear}
     owners = {f"{name}.{part}": name for name, layer in layers.items() for part, _ in layer.named_parameters()}
     # `remove_duplicate=False` lists a tied weight under each of its names: such a weight is not one layer's.
     places = [id(value) for _, value in model.named_parameters(remove_duplicate=False)]
     if not set(parameters) <= set(owners) or len(set(places)) < len(places):
-        raise NotImplementedError("parameters outside Linear layers, or tied ones")
+        raise ValueError("parameters outside Linear layers, or tied ones")
     used = {owners[name] for name in parameters}
     seen: dict[str, list[tuple[Tensor, Tensor]]] = {name: [] for name in used}
 
@@ -108,7 +108,7 @@ def _gram_of_layers(model: nn.Module, parameters: dict[str, nn.Parameter], x: Te
         for handle in handles:
             handle.remove()
     if any(len(calls) != 1 or calls[0][1].ndim != 2 or len(calls[0][1]) != len(x) for calls in seen.values()):
-        raise NotImplementedError("a layer used more than once, or not once a row")
+        raise ValueError("a layer used more than once, or not once a row")
     order = [name for name in used if seen[name][0][1].requires_grad]
     outputs = [seen[name][0][1] for name in order]
     deltas = [

@@ -39,7 +39,7 @@ from surefoot.training.loop import Batches, Outcome, train
 from surefoot.training.records import canonical, restored
 from surefoot.training.spec import CadenceSpec, RunSpec
 from surefoot.training.state import pack, unpack
-from surefoot.training.tracker import Tracker
+from surefoot.training.tracker import GROUPS, Tracker
 
 __all__ = ["Result", "run"]
 
@@ -59,7 +59,15 @@ class Result:
 
 def run(spec: RunSpec, out: Path, data_root: Path | None = None, watch: Watch = lambda *_: None) -> Result:
     """Run the spec under ``out``, or go on with it where it stopped; a finished run is only reported."""
-    torch.set_num_threads(spec.threads)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(spec.threads)  # a part of the run's identity; the caller gets its own back
+    try:
+        return _run(spec, out, data_root, watch)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _run(spec: RunSpec, out: Path, data_root: Path | None, watch: Watch) -> Result:
     raw = load_set(spec.data.name, data_root)
     options = spec.data.model_dump(exclude={"name", "augment"})
     data = prepare(raw, **options, seed=spec.seed)
@@ -143,7 +151,7 @@ def _carry_on(spec: RunSpec, folder: Path, data: Prepared, watch: Watch) -> Resu
 
 def _cadences(spec: RunSpec, steps: int) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for group in ("calibration", "margins", "curvature", "hessian", "batch_sharpness", "histograms"):
+    for group in GROUPS:
         chosen = getattr(spec.track, group)
         if chosen is False:
             continue

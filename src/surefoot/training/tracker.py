@@ -16,6 +16,7 @@ from surefoot.curvature import Hessian, Sharpness
 from surefoot.curvature.batch_sharpness import batch_sharpness
 from surefoot.curvature.problem import Loss
 from surefoot.errors import BadInput
+from surefoot.forward import logits_of
 from surefoot.metrics import ece
 from surefoot.posthoc.temperature import Temperature
 from surefoot.predictions import Predictions
@@ -186,12 +187,11 @@ class Tracker:
         return price
 
     def _predicted(self, x: Tensor, y: Tensor, record: dict[str, Any]) -> Predictions | None:
-        try:
-            return Predictions.of(self._model, x, y)
-        except BadInput:
-            # Logits that are not finite: the run has diverged, and that is what is written down.
-            record["diverged"] = True
+        logits = logits_of(self._model, x)
+        if not bool(torch.isfinite(logits.amax(dim=1)).all()):
+            record["diverged"] = True  # an outcome to write down, where wrong labels are an error
             return None
+        return Predictions(logits, y)
 
     def _after_temperature(self, p: Predictions, record: dict[str, Any]) -> dict[str, float]:
         assert self._val is not None
