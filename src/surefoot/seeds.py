@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["derive", "generator"]
+__all__ = ["derive", "generator", "reseed"]
 
 
 def derive(seed: int, stream: str, step: int = 0) -> int:
@@ -26,3 +26,16 @@ def generator(seed: int, stream: str, step: int = 0) -> torch.Generator:
     import torch
 
     return torch.Generator().manual_seed(derive(seed, stream, step))
+
+
+def reseed(seed: int, stream: str, step: int = 0) -> None:
+    """Set the random state of the processor, and of CUDA devices in use, to one stream at one step.
+
+    ``torch.manual_seed`` costs 0.2 ms where CUDA is not in use, since it writes down a stack trace for later.
+    """
+    import torch
+
+    number = derive(seed, stream, step)
+    torch.default_generator.manual_seed(number)
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.manual_seed_all(number)

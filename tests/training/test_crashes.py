@@ -1,7 +1,11 @@
-"""A death at every storage call, before, half-way and after: the resumed run ends with the same bytes."""
+"""A death at every storage call and at random moments: the resumed run ends with the same bytes."""
 
 import errno
+import multiprocessing
 import os
+import random
+import signal
+import time
 
 import pytest
 
@@ -83,3 +87,46 @@ def test_a_full_disk_at_every_storage_call(tmp_path, monkeypatch):
             with pytest.raises(StorageFault, match="No space left"):
                 run(short("sgd"), out)
         assert same(files(run(short("sgd"), out).folder), expected), at
+
+
+def _child(rule, out):
+    run(long(rule), out)
+
+
+def long(rule):
+    return spec(rule, steps=60, checkpoint=7, track={"every": 5}, best={"metric": "val.nll"})
+
+
+@pytest.mark.parametrize("rule", CHOSEN)
+def test_kill_minus_nine_at_random_moments(rule, tmp_path):
+    """A share of 200 kills over all rules; a run that ends before its turn comes is followed by another."""
+    expected = files(run(long(rule), tmp_path / "whole").folder)
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.training.test_runs"])
+    length = 0.0
+    for _ in range(2):  # the first also waits for the server
+        began = time.monotonic()
+        child = context.Process(target=_child, args=(rule, tmp_path / f"timed{began}"))
+        child.start()
+        child.join()
+        length = time.monotonic() - began
+    moments = random.Random(rule)
+    kills, place, wanted = 0, 0, 19 if EVERYTHING else 5
+    while kills < wanted:
+        place += 1
+        for turn in range(6):
+            child = context.Process(target=_child, args=(rule, tmp_path / str(place)))
+            child.start()
+            child.join(moments.uniform(0, length) if turn < 5 else 60)
+            if child.exitcode is not None:
+                break
+            os.kill(child.pid, signal.SIGKILL)
+            child.join()
+            kills += 1
+        assert child.exitcode == 0
+        (folder,) = (tmp_path / str(place)).iterdir()
+        found = files(folder)
+        assert set(found) == set(expected)
+        newest = "state-a.safetensors" if 60 // 7 % 2 == 0 else "state-b.safetensors"
+        for name in ("journal.jsonl", "result.json", "spec.json", "best.safetensors", newest):
+            assert found[name] == expected[name], (place, name)

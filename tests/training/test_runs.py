@@ -1,16 +1,19 @@
 """Runs: finished, resumed to the bit, refused, diverged; for every step rule."""
 
 import json
-import os
+import math
 import signal
 import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 import torch
 
 from surefoot.errors import BadInput
+from surefoot.training.checkpoint import load_best, load_newest
+from surefoot.training.journal import read_journal
 from surefoot.training.run import run
 from surefoot.training.spec import read_spec, spec_of
 
@@ -43,7 +46,8 @@ def spec(rule="sgd", steps=12, **changes):
 
 
 def files(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "lock"}
+    """What must be the same to the byte."""
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name not in ("lock", "timings.jsonl")}
 
 
 class Killed(BaseException):
@@ -100,8 +104,6 @@ def test_tracking_does_not_change_the_run(tmp_path):
     weights = []
     for every in (1, 1000):
         found = run(spec("sgd", track={"every": every, "hessian": True, "batch_sharpness": True}), tmp_path)
-        from surefoot.training.checkpoint import load_newest
-
         tensors, _ = load_newest(found.folder)
         weights.append({name: t for name, t in tensors.items() if not name.startswith("tracker")})
     assert set(weights[0]) == set(weights[1])
@@ -110,14 +112,28 @@ def test_tracking_does_not_change_the_run(tmp_path):
 
 def test_readings_hold_what_they_promise(tmp_path):
     found = run(
-        spec("csam", track={"every": 6, "hessian": True, "batch_sharpness": True, "histograms": True}), tmp_path
+        spec(
+            "csam",
+            track={"every": 6, "hessian": True, "hessian_min": True, "batch_sharpness": True, "histograms": True},
+        ),
+        tmp_path,
     )
     lines = [json.loads(line) for line in (found.folder / "journal.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [0, 6, 12]
     for name in ("train.ece", "test.kce", "test.tce", "temperature", "train.entropy", "train.log_q", "test.margin_q05",
-                 "sharpness", "hessian", "gradient_norm", "batch_sharpness", "threshold", "rule.epsilon", "rule.lambda",
-                 "rule.lambda0", "train.reliability", "loss"):  # fmt: skip
+                 "sharpness", "hessian", "gradient_norm", "hessian_min", "val.nll",
+                 "batch_sharpness", "threshold", "rule.epsilon", "rule.lambda",
+                 "rule.lambda0", "loss"):  # fmt: skip
         assert name in lines[-1], name
+    arrays, _ = read_journal(found.folder / "arrays.jsonl")
+    assert [each["step"] for each in arrays] == [0, 6, 12]
+    assert sum(arrays[-1]["train.reliability"]["count"]) == 60
+    assert sum(arrays[-1]["test.margin_histogram"]["counts"]) == 50
+    assert lines[-1]["hessian_min"] < lines[-1]["hessian"]
+    result = json.loads((found.folder / "result.json").read_text())
+    assert set(result["correlations"]) == {"train.ece", "train.kce", "test.ece", "test.kce"}
+    timings, _ = read_journal(found.folder / "timings.jsonl")
+    assert [each["step"] for each in timings] == [0, 6, 12]
     assert lines[-1]["threshold"] == pytest.approx(20.0)
     assert lines[-1]["gradients"] == 2 * 12  # two passes a step
     assert lines[-1]["price"] > 0
@@ -129,6 +145,112 @@ def test_divergence_is_an_outcome(tmp_path):
     assert found.step < 60
     assert "train.ece" in found.final
     assert run(spec({"name": "sgd", "lr": 1e38}, steps=60), tmp_path).fresh is False
+
+
+BEST = {
+    "data": {"name": "digits", "train": 60, "val": 40, "test": 50, "noisy": 0.4},
+    "rule": {"name": "sgd", "lr": 0.5},
+    "track": {"every": 2},
+    "best": {"metric": "val.nll", "patience": 3},
+}
+
+
+def test_the_best_weights_are_kept_and_patience_ends_the_run(tmp_path):
+    found = run(spec(steps=200, **BEST), tmp_path)
+    assert found.outcome == "finished"
+    assert found.step < 200
+    readings, _ = read_journal(found.folder / "journal.jsonl")
+    losses = {reading["step"]: reading["val.nll"] for reading in readings}
+    best = min(losses, key=losses.__getitem__)
+    assert found.step == best + 3 * 2  # three readings, two steps apart
+    result = json.loads((found.folder / "result.json").read_text())
+    assert result["best"] == {"metric": "val.nll", "step": best, "value": losses[best]}
+    tensors, meta = load_best(found.folder)
+    assert meta == {"step": best, "val.nll": losses[best]}
+    longer = run(spec(steps=best, **{**BEST, "best": {"metric": "val.nll"}}), tmp_path)
+    last, _ = load_newest(longer.folder)
+    assert all(torch.equal(tensor, last[f"model/{name}"]) for name, tensor in tensors.items())
+    accurate = run(spec(steps=20, **{**BEST, "best": {"metric": "val.accuracy"}}), tmp_path)
+    readings, _ = read_journal(accurate.folder / "journal.jsonl")
+    top = max(reading["val.accuracy"] for reading in readings)
+    chosen = next(reading for reading in readings if reading["val.accuracy"] == top)  # a tie is no improvement
+    assert load_best(accurate.folder)[1] == {"step": chosen["step"], "val.accuracy": top}
+
+
+def test_early_stopping_killed_at_any_step_ends_with_the_same_bytes(tmp_path):
+    whole = run(spec(steps=200, **BEST), tmp_path / "whole")
+    expected = files(whole.folder)
+    for place in (1, whole.step - 7, whole.step - 1, whole.step):
+
+        def die(step, steps, loss, reading, place=place):
+            if step == place:
+                raise Killed
+
+        out = tmp_path / str(place)
+        with pytest.raises(Killed):
+            run(spec(steps=200, **BEST), out, watch=die)
+        found = files(run(spec(steps=200, **BEST), out).folder)
+        for name in ("journal.jsonl", "result.json", "best.safetensors"):
+            assert found[name] == expected[name], (place, name)
+
+
+def test_a_death_between_the_last_commit_and_the_result(tmp_path):
+    whole = run(spec(steps=200, **BEST), tmp_path)
+    expected = files(whole.folder)
+    (whole.folder / "result.json").unlink()
+    again = run(spec(steps=200, **BEST), tmp_path)
+    assert (again.outcome, again.step) == (whole.outcome, whole.step)
+    assert files(again.folder) == expected
+
+
+def test_best_needs_what_it_reads():
+    with pytest.raises(BadInput, match=r"spec: best.metric val.nll needs validation examples; set data.val"):
+        spec(best={}, data={"name": "digits"})
+    with pytest.raises(BadInput, match=r"needs readings of calibration"):
+        spec(best={}, track={"calibration": False})
+    with pytest.raises(BadInput, match=r"best.metric: .*val.accuracy"):
+        spec(best={"metric": "test.nll"})
+
+
+@pytest.mark.parametrize("place", ["weight", "gradient", "last gradient", "buffer"])
+def test_what_is_not_finite_ends_the_run_at_that_step(place, tmp_path, monkeypatch):
+    """NaN put in after the update of step 7 (index 6), or of the last one: the readings before it are all there."""
+    healthy, _ = read_journal(run(spec(steps=8, track={"every": 1}), tmp_path / "healthy").folder / "journal.jsonl")
+    steps, at = 8, 8 if place == "last gradient" else 5
+    original = torch.optim.SGD.step
+
+    def step(self, closure=None):
+        found = original(self, closure)
+        self.count = getattr(self, "count", 0) + 1
+        if self.count == at:
+            weight = self.param_groups[0]["params"][0]
+            with torch.no_grad():
+                if place == "weight":
+                    weight[0, 0] = math.nan
+                elif place == "buffer":
+                    self.state[weight]["momentum_buffer"].fill_(math.inf)
+                else:
+                    weight.sub_(torch.full_like(weight, math.nan))
+        return found
+
+    monkeypatch.setattr(torch.optim.SGD, "step", step)
+    found = run(spec(steps=steps, track={"every": 1}), tmp_path / "harmed")
+    assert found.outcome == "diverged"
+    assert found.step in (at, at + 1)
+    readings, _ = read_journal(found.folder / "journal.jsonl")
+    finite = [reading for reading in readings if "diverged" not in reading]
+    assert finite == healthy[: len(finite)]
+    assert len(finite) >= at
+    assert found.final == finite[-1]
+
+
+def test_data_that_is_not_finite_is_refused_before_the_first_step(tmp_path):
+    x = np.zeros((30, 4), np.float32)
+    x[3, 2] = np.nan
+    y = np.arange(30) % 3
+    np.savez(tmp_path / "mine.npz", x_train=x, y_train=y, x_test=np.zeros((30, 4), np.float32), y_test=y)
+    with pytest.raises(BadInput, match="finite"):
+        run(spec_of({"data": "arrays:mine", "rule": RULES["sgd"], "stop": {"steps": 2}}), tmp_path / "r", tmp_path)
 
 
 def test_two_processes_do_not_share_a_run(tmp_path):
@@ -186,28 +308,6 @@ batch = 20
 [track]
 every = 25
 """
-
-
-@pytest.mark.slow
-def test_kill_minus_nine_at_random_moments(tmp_path):
-    (tmp_path / "spec.toml").write_text(SPEC + "\n")
-    command = [sys.executable, "-m", "surefoot", "train", "spec.toml", "--set", "checkpoint=20", "--out"]
-    subprocess.run([*command, "whole"], cwd=tmp_path, check=True, capture_output=True)
-    (whole,) = (tmp_path / "whole").iterdir()
-    delays = [0.2 * i for i in range(5, 25)]
-    while True:
-        process = subprocess.Popen(
-            [*command, "killed"], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        time.sleep(delays.pop() if delays else 60)
-        if process.poll() is not None:
-            break
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
-    assert process.returncode == 0
-    (killed,) = (tmp_path / "killed").iterdir()
-    for name in ("journal.jsonl", "result.json", "spec.json"):
-        assert (killed / name).read_bytes() == (whole / name).read_bytes()
 
 
 def test_sigterm_commits_and_the_same_command_resumes(tmp_path):

@@ -93,18 +93,43 @@ def test_a_budget_is_kept():
     for step in range(2000):
         if budget.due(step):
             price = 3.0 + step % 5
-            spent += price if step else 0.0
-            budget.paid(step, price)
-            assert spent <= 0.1 * step + 5
-    assert spent > 150
+            spent += price if step else price + 20
+            budget.paid(step, price, 0.0 if step else 20.0)
+            assert step == 0 or spent + 3.0 <= 0.1 * step + 4  # with one more at the end; prices differ by 4
+    assert spent > 180
 
 
 def test_budget_in_a_loop():
     model, train, test = setup()
     with sf.Tracker(model, train, test, budget=0.2, batch_size=20) as tracker:
-        loop(model, train, 200, tracker)
+        loop(model, train, 600, tracker)
     assert 3 <= len(tracker.readings) < 60
+    assert tracker.price <= 0.2 * 600
     assert tracker.readings[0]["step"] == 0
+
+
+def test_what_a_budget_counts():
+    """Everything read is in the price: the sum of the readings', the reader's set-up included."""
+    model, train, test = setup()
+    tracker = sf.Tracker(model, train, test, budget=0.1, batch_size=20)
+    tracker.read(0)
+    first = tracker.price
+    tracker.read(1, everything=True)
+    assert 0 < tracker.price - first < first
+
+
+def test_loaders_are_read_once():
+    model, train, test = setup()
+    torch.manual_seed(3)
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(*train), batch_size=7, shuffle=True)
+    before = torch.get_rng_state()
+    tracker = sf.Tracker(model, loader, test, every=1)
+    assert torch.equal(torch.get_rng_state(), before)
+    plain = sf.Tracker(model, train, test, every=1)
+    assert tracker.read(0)["train.ece"] == pytest.approx(plain.read(0)["train.ece"], abs=1e-6)
+    for wrong, match in (([1, 2, 3], "pair"), (iter([torch.zeros(3)]), "pairs of tensors"), (5, "pair")):
+        with pytest.raises(BadInput, match=match):
+            sf.Tracker(model, wrong, test)
 
 
 def test_a_tracker_made_anew_goes_on_to_the_bit():

@@ -31,14 +31,17 @@ def fetch(name: Annotated[str, typer.Argument(help="Such as cifar10.")], data: _
     import sys
 
     from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
     from surefoot.data.fetch import fetch as bring
     from surefoot.errors import BadInput
 
     if data is None:
         raise BadInput("fetch needs a folder to put data in; give --data DIR or set SUREFOOT_DATA")
-    with Console(stderr=True, quiet=not sys.stderr.isatty()).status(name) as bar:
-        path = bring(name, data, lambda text: bar.update(f"{name}: {text}"))
+    columns = (TextColumn(name), BarColumn(), TaskProgressColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
+        task = bar.add_task("", total=1.0)
+        path = bring(name, data, lambda text, share: bar.update(task, completed=share, description=text))
     typer.echo(f"{name}: {path}")
 
 

@@ -78,7 +78,7 @@ def _specs(steps: int) -> dict[str, RunSpec]:
 def _table(runs: dict[str, list[dict[str, Any]]]) -> Any:
     from rich.table import Table
 
-    from surefoot.reports.trajectory import correlation
+    from surefoot.training.coupling import coupling
 
     table = Table(box=None, pad_edge=False)
     headings = (
@@ -96,12 +96,7 @@ def _table(runs: dict[str, list[dict[str, Any]]]) -> Any:
         table.add_column(heading, justify="left" if heading == "rule" else "right", no_wrap=True)
     for name, readings in runs.items():
         last = readings[-1]
-        rs = [
-            correlation(readings, f"{part}.{metric}", "sharpness")
-            for part in ("train", "test")
-            for metric in ("ece", "kce")
-        ]
         peak = max(r["sharpness"] for r in readings)
-        numbers = [*rs, peak, last["sharpness"], last["test.accuracy"]]
+        numbers = [*coupling(readings).values(), peak, last["sharpness"], last["test.accuracy"]]
         table.add_row(name, *(f"{value:.2f}" for value in numbers), f"{last['test.ece']:.3f}")
     return table

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from surefoot.curvature.chunks import plain_mode
-from surefoot.curvature.linearised import Forward, Retained, check_logits
+from surefoot.curvature.linearised import Forward, Retained, check_logits, probe
 from surefoot.curvature.operator import Operator
 from surefoot.curvature.parameters import add_into, split
 from surefoot.curvature.problem import Loss, Problem
@@ -120,15 +120,12 @@ def _check_symmetric(forward: Forward, tensors: Sequence[Tensor]) -> None:
     """
     generator = torch.Generator().manual_seed(0)
 
-    def like(tensor: Tensor) -> Tensor:
-        return torch.randn(tensor.shape, generator=generator, dtype=torch.float64).to(tensor)
-
     def combined(given: Sequence[Tensor]) -> Tensor:
         logits = forward(given)
-        return (like(logits) * logits).sum()
+        return (probe(logits, generator) * logits).sum()
 
     gradient = Gradient(combined, tensors)
-    vectors = [[like(tensor) for tensor in tensors] for _ in range(2)]
+    vectors = [[probe(tensor, generator) for tensor in tensors] for _ in range(2)]
     images = [gradient.product(vector) for vector in vectors]
     there, back = (_inner(vectors[i], images[1 - i]) for i in range(2))
     scale = sum(float(part.double().square().sum()) for image in images for part in image if part is not None) ** 0.5

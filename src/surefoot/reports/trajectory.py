@@ -3,33 +3,19 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from surefoot.files import replace_file
+from surefoot.training.coupling import Readings, correlation
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["correlation", "draw_trajectories", "save_trajectories"]
-
-Readings = Sequence[Mapping[str, Any]]
+__all__ = ["draw_trajectories", "save_trajectories"]
 
 _BLUE, _ORANGE, _GREY = "#0072B2", "#D55E00", "#999999"
-
-
-def correlation(readings: Readings, one: str, other: str) -> float:
-    """Pearson's correlation of two quantities over the readings that hold both; NaN for fewer than three."""
-    pairs = [(r[one], r[other]) for r in readings if one in r and other in r]
-    values = np.array(pairs, dtype=np.float64).reshape(-1, 2)
-    values = values[np.isfinite(values).all(axis=1)]
-    if len(values) < 3 or (values.std(axis=0) == 0).any():
-        return float("nan")
-    one_, other_ = (values - values.mean(axis=0)).T
-    return float(one_ @ other_ / np.sqrt((one_ @ one_) * (other_ @ other_)))
 
 
 def save_trajectories(runs: Mapping[str, Readings], path: Path) -> None:

@@ -46,9 +46,10 @@ class Logarithmic:
 
 @dataclass
 class Budget:
-    """As soon as the readings so far, with one more of the last price, cost at most ``share`` of the steps so far.
+    """Whenever the readings so far, this one and one at the end cost at most ``share`` of the steps so far.
 
-    Prices are counted in gradient steps, never in seconds, so that a journal does not depend on the clock.
+    The first reading is taken in any case and paid for by waiting. Prices are counted in gradient steps, never in
+    seconds, so that a journal does not depend on the clock.
     """
 
     share: float
@@ -61,12 +62,12 @@ class Budget:
             raise BadInput(f"budget must lie in (0, 1]; got {self.share!r}")
 
     def due(self, step: int) -> bool:
-        """Whether to read at ``step``; the first reading is free."""
-        return self.last < 0 or (step > self.last and self.spent + self.price <= self.share * step)
+        """Whether to read at ``step``."""
+        return self.last < 0 or (step > self.last and self.spent + 2 * self.price <= self.share * step)
 
-    def paid(self, step: int, price: float) -> None:
-        """A reading was taken and cost ``price`` gradient steps."""
-        if not (math.isfinite(price) and price >= 0):
-            raise BadInput(f"price must be finite and at least 0; got {price!r}")
-        self.spent += 0.0 if self.last < 0 else price
+    def paid(self, step: int, price: float, once: float = 0.0) -> None:
+        """A reading was taken and cost ``price`` gradient steps, and ``once`` more that the next one will not."""
+        if not (math.isfinite(price + once) and price >= 0 and once >= 0):
+            raise BadInput(f"price must be finite and at least 0; got {price!r} and {once!r}")
+        self.spent += price + once
         self.price, self.last = price, step

@@ -18,9 +18,10 @@ from torch import Tensor
 from surefoot.errors import StorageFault
 from surefoot.training.records import canonical
 
-__all__ = ["Checkpoint", "load_newest", "save_checkpoint"]
+__all__ = ["Checkpoint", "load_best", "load_newest", "save_best", "save_checkpoint"]
 
 _FILES = ("state-a.safetensors", "state-b.safetensors")
+_BEST = "best.safetensors"
 _KEY = "surefoot"  # one key: the order of several would be random
 
 Checkpoint = tuple[dict[str, Tensor], dict[str, Any]]
@@ -28,11 +29,31 @@ Checkpoint = tuple[dict[str, Tensor], dict[str, Any]]
 
 def save_checkpoint(folder: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any], turn: int) -> None:
     """Write tensors and facts under the name whose turn it is; it appears whole or not at all."""
+    _save(folder / _FILES[turn % 2], tensors, meta)
+
+
+def save_best(folder: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
+    """Write the weights of the best reading so far."""
+    _save(folder / _BEST, tensors, meta)
+
+
+def load_newest(folder: Path) -> Checkpoint | None:
+    """The whole checkpoint of the highest step; files that are harmed in any way are passed over."""
+    found = [checkpoint for name in _FILES if (checkpoint := _load(folder / name)) is not None]
+    return max(found, key=lambda each: int(each[1]["step"]), default=None)
+
+
+def load_best(folder: Path) -> Checkpoint | None:
+    """The weights of the best reading, if they were kept and are unharmed."""
+    return _load(folder / _BEST)
+
+
+def _save(path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
+    folder = path.parent
     ready = {name: tensor.detach().cpu().contiguous() for name, tensor in sorted(tensors.items())}
     facts = json.loads(canonical(dict(meta)))
     text = canonical({**facts, "sha256": _digest(ready, facts)})
     raw = save(ready, {_KEY: text})
-    path = folder / _FILES[turn % 2]
     name = None
     try:
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".state.", delete=False) as stream:
@@ -46,12 +67,6 @@ def save_checkpoint(folder: Path, tensors: Mapping[str, Tensor], meta: Mapping[s
         if name is not None and os.path.exists(name):
             os.unlink(name)
         raise StorageFault(f"cannot write {path.name!r}: {error.strerror}") from error
-
-
-def load_newest(folder: Path) -> Checkpoint | None:
-    """The whole checkpoint of the highest step; files that are harmed in any way are passed over."""
-    found = [checkpoint for name in _FILES if (checkpoint := _load(folder / name)) is not None]
-    return max(found, key=lambda each: int(each[1]["step"]), default=None)
 
 
 def sync_folder(folder: Path) -> None:

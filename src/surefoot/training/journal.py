@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from surefoot.errors import BadInput, StorageFault
-from surefoot.training.records import Record, decode, encode
+from surefoot.training.records import Record, decode, encode, parted
 
-__all__ = ["Journal", "read_journal"]
+__all__ = ["ARRAYS", "JOURNAL", "TIMINGS", "Journal", "Notebook", "read_journal"]
+
+JOURNAL, ARRAYS, TIMINGS = "journal.jsonl", "arrays.jsonl", "timings.jsonl"
 
 
 def read_journal(path: Path) -> tuple[list[Record], int]:
@@ -68,3 +70,37 @@ class Journal:
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
+
+
+class Notebook:
+    """A run's journal of numbers and, beside it, its histograms and tables in a file of their own."""
+
+    def __init__(self, folder: Path, offsets: tuple[int, int] = (0, 0)) -> None:
+        for name, offset in zip((JOURNAL, ARRAYS), offsets, strict=True):
+            if offset > read_journal(folder / name)[1]:
+                raise StorageFault(f"{folder.name}/{name} is shorter than its checkpoint says; the run cannot go on")
+        self._scalars, self._arrays = (
+            Journal(folder / name, offset) for name, offset in zip((JOURNAL, ARRAYS), offsets, strict=True)
+        )
+
+    @property
+    def offsets(self) -> tuple[int, int]:
+        """Where both files end."""
+        return self._scalars.offset, self._arrays.offset
+
+    def append(self, reading: Mapping[str, Any]) -> None:
+        """Write a reading: numbers here, lists and tables there."""
+        scalars, arrays = parted(reading)
+        self._scalars.append(scalars)
+        if arrays is not None:
+            self._arrays.append(arrays)
+
+    def sync(self) -> None:
+        """Wait until everything written is on the disk."""
+        self._scalars.sync()
+        self._arrays.sync()
+
+    def close(self) -> None:
+        """Let go of both files."""
+        self._scalars.close()
+        self._arrays.close()

@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from surefoot.data.augment import crop_and_flip
 from surefoot.data.prepare import Split
 from surefoot.optim.csam import CSAM
-from surefoot.seeds import derive, generator
+from surefoot.seeds import generator, reseed
 from surefoot.training.tracker import Tracker
 
 __all__ = ["Batches", "Outcome", "train"]
@@ -25,7 +25,7 @@ Objective = Callable[[Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended: ``"finished"``, ``"diverged"`` (its loss is not finite after ``step``) or ``"interrupted"``."""
+    """How a run ended: ``"finished"``, ``"interrupted"`` or ``"diverged"``, where a loss or logit is not finite."""
 
     kind: str
     step: int
@@ -70,14 +70,14 @@ def train(
     seed: int = 0,
     start: int = 0,
     augment: bool = False,
-    after: Callable[[int, float], bool] = lambda step, loss: True,
+    after: Callable[[int, float], str | None] = lambda step, loss: None,
 ) -> Outcome:
     """Train from step ``start`` to ``steps``.
 
     Args:
         objective: (logits, labels) → per-example values (b,); their mean is what is minimised.
         factor: of each group's first learning rate, at a step.
-        after: called with the number of steps done and the loss; False ends the run as interrupted.
+        after: called with the number of steps done and the loss; a word from it ends the run with that outcome.
     """
     x, y = data
     rates = [group.setdefault("initial_lr", group["lr"]) for group in optimizer.param_groups]
@@ -90,7 +90,7 @@ def train(
         inputs, labels = x[rows], y[rows]
         if augment:
             inputs = crop_and_flip(inputs, seed, step)
-        torch.manual_seed(derive(seed, "step", step))
+        reseed(seed, "step", step)
 
         def closure(inputs: Tensor = inputs, labels: Tensor = labels) -> Any:
             tracker.gradients += 1
@@ -103,9 +103,10 @@ def train(
         loss = float(found.detach())
         if not math.isfinite(loss):
             return Outcome("diverged", step)
-        tracker.step(step)
-        if not after(step + 1, loss):
-            return Outcome("interrupted", step + 1)
+        tracker.step(step, everything=step + 1 == steps)
+        ended = after(step + 1, loss)
+        if ended is not None:
+            return Outcome(ended, step + 1)
     return Outcome("finished", steps)
 
 

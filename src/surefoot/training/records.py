@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["Record", "canonical", "decode", "encode", "restored"]
+__all__ = ["Record", "canonical", "decode", "encode", "parted", "restored"]
 
 Record = dict[str, Any]
 
@@ -47,6 +47,13 @@ def decode(line: bytes) -> Record | None:
         return None
     record: Record = restored(found)
     return record
+
+
+def parted(reading: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """A reading's numbers, and its lists and tables with the step, if it has any."""
+    scalars = {name: value for name, value in reading.items() if not isinstance(value, list | dict)}
+    arrays = {name: value for name, value in reading.items() if isinstance(value, list | dict)}
+    return scalars, {"step": reading["step"], **arrays} if arrays else None
 
 
 def _checksum(body: str) -> str:

@@ -1,7 +1,9 @@
 """A run in its folder: named by its spec, locked while it runs, resumed to the bit, finished once.
 
-A folder ``<id>`` holds ``spec.json`` (written first), ``facts.json``, ``journal.jsonl``, ``state-a.safetensors`` and
-``state-b.safetensors``, ``result.json`` (last) and ``lock``.
+A folder ``<id>`` holds ``spec.json`` (written first), ``facts.json``, ``journal.jsonl`` (numbers), ``arrays.jsonl``
+(histograms and tables), ``state-a.safetensors`` and ``state-b.safetensors``, ``best.safetensors`` if asked for,
+``timings.jsonl`` (clock and memory: no part of what a resumed run repeats to the bit), ``result.json`` (last) and
+``lock``.
 """
 
 from __future__ import annotations
@@ -11,7 +13,10 @@ import fcntl
 import json
 import os
 import platform
+import resource
 import signal
+import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,24 +27,19 @@ import numpy as np
 import torch
 
 import surefoot
-from surefoot.curvature import Sharpness
-from surefoot.curvature.losses import loss_named
 from surefoot.data.prepare import Prepared, prepare
 from surefoot.data.sets import load_set
-from surefoot.errors import BadInput, StorageFault
+from surefoot.errors import BadInput
 from surefoot.files import replace_file
-from surefoot.models import model_named
-from surefoot.optim import schedules
-from surefoot.optim.names import rule_named
-from surefoot.seeds import derive
-from surefoot.training.cadence import Every, Logarithmic
-from surefoot.training.checkpoint import load_newest, save_checkpoint
-from surefoot.training.journal import Journal, read_journal
-from surefoot.training.loop import Batches, Outcome, train
-from surefoot.training.records import canonical, restored
-from surefoot.training.spec import CadenceSpec, RunSpec
+from surefoot.training.assemble import assemble
+from surefoot.training.best import Best
+from surefoot.training.checkpoint import load_newest, save_best, save_checkpoint
+from surefoot.training.coupling import coupling
+from surefoot.training.journal import JOURNAL, TIMINGS, Journal, Notebook, read_journal
+from surefoot.training.loop import Outcome, train
+from surefoot.training.records import canonical, parted, restored
+from surefoot.training.spec import RunSpec
 from surefoot.training.state import pack, unpack
-from surefoot.training.tracker import GROUPS, Tracker
 
 __all__ = ["Result", "run"]
 
@@ -58,7 +58,10 @@ class Result:
 
 
 def run(spec: RunSpec, out: Path, data_root: Path | None = None, watch: Watch = lambda *_: None) -> Result:
-    """Run the spec under ``out``, or go on with it where it stopped; a finished run is only reported."""
+    """Run the spec under ``out``, or go on with it where it stopped; a finished run is only reported.
+
+    ``watch(step, steps, loss, reading)`` is called after every step; ``reading`` is None where none was due.
+    """
     threads = torch.get_num_threads()
     torch.set_num_threads(spec.threads)  # a part of the run's identity; the caller gets its own back
     try:
@@ -85,94 +88,86 @@ def _run(spec: RunSpec, out: Path, data_root: Path | None, watch: Watch) -> Resu
 
 
 def _carry_on(spec: RunSpec, folder: Path, data: Prepared, watch: Watch) -> Result:
-    torch.manual_seed(derive(spec.seed, "init"))
-    dtype = getattr(torch, spec.dtype)
-    model = model_named(spec.model.name, data.shape, data.classes, **spec.model.options).to(dtype)
-    x, y = data.train[0].to(dtype), data.train[1]
-    test = data.test[0].to(dtype), data.test[1]
-    loss = loss_named(spec.loss.name)
-    optimizer = rule_named(spec.rule.name, model, spec.rule.options, lambda: Sharpness(model, x, y, loss))
-    size = len(x) if spec.stop.batch == "full" else min(int(spec.stop.batch), len(x))
-    batches = Batches(len(x), size, spec.seed)
-    steps = spec.stop.steps or int(spec.stop.epochs or 1) * batches.per_epoch
-    val = None if data.val is None else (data.val[0].to(dtype), data.val[1])
-    tracker = Tracker(
-        model, (x, y), test, val, optimizer, loss, _cadences(spec, steps), spec.track.budget, size, seed=spec.seed
-    )
-    start, offset = 0, 0
+    parts = assemble(spec, data)
+    model, optimizer, tracker, steps = parts.model, parts.optimizer, parts.tracker, parts.steps
+    best = None if spec.best is None else Best(spec.best.metric, spec.best.patience)
+    start, offsets = 0, (0, 0)
     found = load_newest(folder)
     if found is not None:
         tensors, meta = found
         unpack(model, optimizer, tracker, tensors, meta)
-        start, offset = meta["step"], meta["offset"]
-    records, whole = read_journal(folder / "journal.jsonl")
-    if offset > whole:
-        raise StorageFault(f"{folder.name}/journal.jsonl is shorter than its checkpoint says; the run cannot go on")
-    journal = Journal(folder / "journal.jsonl", offset)
-    last: dict[str, Any] = {} if not records else next((r for r in reversed(records) if r["step"] <= start), {})
+        start, offsets = meta["step"], tuple(meta["offsets"])
+        if best is not None:
+            best.load_state_dict(restored(meta["best"]))
+    notebook = Notebook(folder, offsets)
+    readings = read_journal(folder / JOURNAL)[0]
+    timings = Journal(folder / TIMINGS, read_journal(folder / TIMINGS)[1])
 
     def commit(step: int) -> None:
-        journal.sync()
+        notebook.sync()
         tensors, plain = pack(model, optimizer, tracker)
-        save_checkpoint(folder, tensors, {**plain, "step": step, "offset": journal.offset}, step // spec.checkpoint)
+        facts = {"step": step, "offsets": notebook.offsets, "best": None if best is None else best.state_dict()}
+        save_checkpoint(folder, tensors, {**plain, **facts}, step // spec.checkpoint)
 
-    with _asked_to_stop() as stop, contextlib.closing(journal):
-        if start == 0 and found is None:
-            first = tracker.read(0)
-            if first is not None:
-                journal.append(first)
-                last = first
-        seen = [last]
+    def note(reading: dict[str, Any]) -> None:
+        notebook.append(reading)
+        readings.append(parted(reading)[0])
+        timings.append({"step": reading["step"], "time": time.time(), "peak_mb": _peak_memory()})
+        if best is not None and best.improves(reading):
+            save_best(folder, model.state_dict(), {"step": best.step, best.metric: best.value})
 
-        def after(step: int, value: float) -> bool:
-            reading = tracker.readings.pop() if tracker.readings else None
-            if reading is None and step == steps:
-                reading = tracker.read(step, everything=True)
+    with _asked_to_stop() as stop, contextlib.closing(notebook), contextlib.closing(timings):
+        if found is None and (first := tracker.read(0)) is not None:
+            note(first)
+
+        def after(step: int, value: float) -> str | None:
+            reading = {**tracker.readings.pop(), "loss": value} if tracker.readings else None
             if reading is not None:
-                # What a resumed run would read from its journal.
-                seen[0] = {**reading, "loss": value}
-                journal.append(seen[0])
-            if step % spec.checkpoint == 0 or stop[0]:
+                note(reading)
+            ended = _ended(reading, best, stop[0])
+            if step % spec.checkpoint == 0 or ended == "interrupted":
                 commit(step)
             watch(step, steps, value, reading)
-            return not stop[0]
+            return ended
 
+        over = best is not None and best.exhausted  # a death between the last commit and the result
         outcome = train(
-            model, optimizer, loss.values, (x, y), batches, steps, _factor(spec, steps), tracker,
-            seed=spec.seed, start=start, augment=spec.data.augment, after=after,
+            model, optimizer, parts.loss.values, parts.train, parts.batches, start if over else steps, parts.factor,
+            tracker, seed=spec.seed, start=start, augment=spec.data.augment, after=after,
         )  # fmt: skip
-        if outcome.kind == "interrupted":
-            return Result(folder, outcome.kind, outcome.step, seen[0], fresh=True)
-        if found is None or outcome.step != start:
-            commit(outcome.step)
-        _finish(folder, outcome, seen[0])
-    return Result(folder, outcome.kind, outcome.step, seen[0], fresh=True)
+        if outcome.kind != "interrupted":
+            if found is None or outcome.step != start:
+                commit(outcome.step)
+            _finish(folder, outcome, readings, best)
+    return Result(folder, outcome.kind, outcome.step, _last(readings), fresh=True)
 
 
-def _cadences(spec: RunSpec, steps: int) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for group in GROUPS:
-        chosen = getattr(spec.track, group)
-        if chosen is False:
-            continue
-        own = chosen if isinstance(chosen, CadenceSpec) else CadenceSpec()
-        found[group] = Logarithmic(own.log, steps) if own.log is not None else Every(own.every or spec.track.every)
-    return found
+def _ended(reading: dict[str, Any] | None, best: Best | None, asked: bool) -> str | None:
+    """The outcome with which a step ends the run, if it does."""
+    if reading is not None and "diverged" in reading:
+        return "diverged"
+    if best is not None and best.exhausted:
+        return "finished"
+    return "interrupted" if asked else None
 
 
-def _factor(spec: RunSpec, steps: int) -> Callable[[int], float]:
-    s = spec.schedule
-    inner = schedules.constant()
-    if s.name == "cosine":
-        inner = schedules.cosine(max(1, steps - s.warm_up), s.floor)
-    elif s.name == "step":
-        inner = schedules.stepped(s.milestones, s.factor)
-    return schedules.warm_up(s.warm_up, inner) if s.warm_up else inner
+def _last(readings: list[dict[str, Any]]) -> dict[str, Any]:
+    """The last reading of a network whose logits were finite."""
+    return next((each for each in reversed(readings) if "diverged" not in each), {})
 
 
-def _finish(folder: Path, outcome: Outcome, final: dict[str, Any]) -> None:
+def _peak_memory() -> float:
+    unit = 1 if sys.platform == "darwin" else 1024  # bytes there, kilobytes elsewhere
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
+
+
+def _finish(folder: Path, outcome: Outcome, readings: list[dict[str, Any]], best: Best | None) -> None:
+    found: dict[str, Any] = {"outcome": outcome.kind, "step": outcome.step, "final": _last(readings)}
+    found["correlations"] = coupling(readings)
+    if best is not None:
+        found["best"] = {"metric": best.metric, "value": best.value, "step": best.step}
     with replace_file(folder / "result.json") as stream:
-        stream.write(canonical({"outcome": outcome.kind, "step": outcome.step, "final": final}).encode() + b"\n")
+        stream.write(canonical(found).encode() + b"\n")
 
 
 def _result(folder: Path) -> dict[str, Any] | None:

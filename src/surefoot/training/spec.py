@@ -13,7 +13,7 @@ from surefoot.checks import nearest
 from surefoot.errors import BadInput
 from surefoot.training.records import canonical
 
-__all__ = ["DataSpec", "Named", "RunSpec", "ScheduleSpec", "StopSpec", "TrackSpec", "read_spec"]
+__all__ = ["BestSpec", "DataSpec", "Named", "RunSpec", "ScheduleSpec", "StopSpec", "TrackSpec", "read_spec"]
 
 SCHEMA = 1
 
@@ -100,8 +100,16 @@ class TrackSpec(_Table):
     margins: CadenceSpec | bool = True
     curvature: CadenceSpec | bool = True
     hessian: CadenceSpec | bool = False
+    hessian_min: CadenceSpec | bool = False
     batch_sharpness: CadenceSpec | bool = False
     histograms: CadenceSpec | bool = False
+
+
+class BestSpec(_Table):
+    """Keep the weights of the best validation reading; with ``patience``, stop after so many readings without one."""
+
+    metric: Literal["val.accuracy", "val.nll", "val.ece", "val.adaptive_ece", "val.kce", "val.brier"] = "val.nll"
+    patience: int | None = Field(default=None, ge=1)
 
 
 class RunSpec(_Table):
@@ -117,7 +125,16 @@ class RunSpec(_Table):
     schedule: ScheduleSpec = ScheduleSpec()
     stop: StopSpec
     track: TrackSpec = TrackSpec()
+    best: BestSpec | None = None
     checkpoint: int = Field(default=200, ge=1)
+
+    @model_validator(mode="after")
+    def _best_needs_readings(self) -> RunSpec:
+        if self.best is not None and self.data.val == 0:
+            raise ValueError(f"best.metric {self.best.metric} needs validation examples; set data.val")
+        if self.best is not None and self.track.calibration is False:
+            raise ValueError(f"best.metric {self.best.metric} needs readings of calibration; set track.calibration")
+        return self
 
     @field_validator("data", "model", "loss", "rule", "schedule", mode="before")
     @classmethod
@@ -153,8 +170,8 @@ def spec_of(table: dict[str, Any], source: str = "spec") -> RunSpec:
         return RunSpec.model_validate(table)
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"] if not str(part).endswith("Spec")) or source
-        message = f"{source}: {place}: {first['msg'].removeprefix('Value error, ')}"
+        place = ".".join(str(part) for part in first["loc"] if not str(part).endswith("Spec"))
+        message = f"{source}: {place}{': ' if place else ''}{first['msg'].removeprefix('Value error, ')}"
         if first["type"] == "extra_forbidden":
             known = _keys_at(first["loc"][:-1])
             hint = nearest(str(first["loc"][-1]), known) or (f"; there are {', '.join(known)}" if known else "")

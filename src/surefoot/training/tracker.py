@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 
 from surefoot.curvature import Hessian, Sharpness
 from surefoot.curvature.batch_sharpness import batch_sharpness
+from surefoot.curvature.lanczos import Eigenpairs
 from surefoot.curvature.problem import Loss
 from surefoot.errors import BadInput
 from surefoot.forward import logits_of
@@ -21,14 +22,15 @@ from surefoot.metrics import ece
 from surefoot.posthoc.temperature import Temperature
 from surefoot.predictions import Predictions
 from surefoot.training.cadence import Budget, Every, Logarithmic
-from surefoot.training.journal import Journal, read_journal
+from surefoot.training.journal import JOURNAL, Notebook, read_journal
 from surefoot.training.readings import arrays_of, calibration_of, margins_of
 
 __all__ = ["GROUPS", "Tracker"]
 
 Cadence = Every | Logarithmic | Budget
-Split = tuple[Any, Any]
-GROUPS = ("calibration", "margins", "curvature", "hessian", "batch_sharpness", "histograms")
+Split = tuple[Any, Any] | Iterable[Any]
+GROUPS = ("calibration", "margins", "curvature", "hessian", "hessian_min", "batch_sharpness", "histograms")
+_CHUNK = 256  # of a forward pass; activations of more rows leave the cache, and a ResNet takes twice the time
 _DEFAULT = ("calibration", "margins", "curvature")
 
 
@@ -37,18 +39,19 @@ class Tracker:
 
     Entering records step 0; ``t.step(i)``, called after update i, records step i + 1 if a reading is due. Parameters,
     buffers, gradients, modes and random state are left as they are. Readings go to ``t.readings`` and, with ``out``, to
-    ``out/journal.jsonl``. ``price`` is what they cost so far, in gradient steps; ``gradients`` counts those of a loop
-    that keeps count, as ours does, and then both are recorded, so that rules can be compared at equal cost.
+    ``out/journal.jsonl`` (histograms to ``arrays.jsonl``). ``price`` is what they cost so far, in gradient steps;
+    ``gradients`` counts those of a loop that keeps count, as ours does, and then both are recorded, so that rules can
+    be compared at equal cost.
 
     Args:
         model: from inputs to logits (n, k).
-        train, test: (inputs, labels).
-        val: (inputs, labels) on which a temperature is fitted, for ``test.tce``.
+        train, test: (inputs, labels), or a loader of such pairs, which is read once, here.
+        val: (inputs, labels) whose accuracy, NLL, … are read too, and on which ``test.tce``'s temperature is fitted.
         optimizer: its learning rate gives ``threshold`` = 2/η, and what it says of its last step is recorded.
         loss: of curvature and gradient: ``"ce"``, ``"mse"``, …; see `surefoot.curvature.GaussNewton`.
         every: steps between readings, or a cadence; or one for each group: ``{"calibration": 10, "curvature": 100}``.
-            Groups are calibration, margins, curvature, hessian, batch_sharpness and histograms; the first three by
-            default.
+            Groups are calibration, margins, curvature, hessian, hessian_min, batch_sharpness and histograms; the first
+            three by default.
         budget: instead: read as often as keeps the price of reading below this share of the training's.
         batch_size: rows in one of your steps, for prices and batch sharpness; all of ``train`` by default.
         out: folder for the journal.
@@ -83,21 +86,20 @@ class Tracker:
         self._batch = rows if batch_size is None else min(batch_size, rows)
         self._cadences = _cadences(every, budget)
         self._reader: Sharpness | None = None
-        self._start: Tensor | None = None
+        self._starts: dict[str, Tensor] = {}  # of each end of the Hessian's spectrum
         self._out = None if out is None else Path(out)
-        self._journal: Journal | None = None
+        self._notebook: Notebook | None = None
         self._read_at = -1
         self.readings: list[dict[str, Any]] = []
         self.price = 0.0
         self.gradients = 0
 
     def __enter__(self) -> Tracker:
-        if self._out is not None and self._journal is None:
+        if self._out is not None and self._notebook is None:
             self._out.mkdir(parents=True, exist_ok=True)
-            path = self._out / "journal.jsonl"
-            if read_journal(path)[0]:
+            if read_journal(self._out / JOURNAL)[0]:
                 raise BadInput(f"{str(self._out)!r} already holds a journal; choose another folder for out, or move it")
-            self._journal = Journal(path, 0)
+            self._notebook = Notebook(self._out)
         if self._read_at < 0:
             self._record(0)
         return self
@@ -105,21 +107,21 @@ class Tracker:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._journal is not None:
-            self._journal.sync()
-            self._journal.close()
-            self._journal = None
+        if self._notebook is not None:
+            self._notebook.sync()
+            self._notebook.close()
+            self._notebook = None
 
-    def step(self, index: int) -> dict[str, Any] | None:
-        """Called after update ``index`` (from 0): the reading of step ``index`` + 1, if one is due."""
-        return self._record(index + 1)
+    def step(self, index: int, everything: bool = False) -> dict[str, Any] | None:
+        """Called after update ``index`` (from 0): the reading of step ``index`` + 1, if it is due or ``everything``."""
+        return self._record(index + 1, everything)
 
-    def _record(self, step: int) -> dict[str, Any] | None:
-        reading = self.read(step)
+    def _record(self, step: int, everything: bool = False) -> dict[str, Any] | None:
+        reading = self.read(step, everything)
         if reading is not None:
             self.readings.append(reading)
-            if self._journal is not None:
-                self._journal.append(reading)
+            if self._notebook is not None:
+                self._notebook.append(reading)
         return reading
 
     def read(self, step: int, everything: bool = False) -> dict[str, Any] | None:
@@ -129,21 +131,21 @@ class Tracker:
             return None
         self._read_at = step
         record: dict[str, Any] = {"step": step}
+        once = self._set_up() if "curvature" in due else 0.0
         price = self._predictions(due, record)
         for group in due:
             price += self._GROUPS[group](self, record) if group in self._GROUPS else 0.0
-        self.price += price
+        self.price += price + once
         for cadence in {id(each): each for each in self._cadences.values()}.values():
             if isinstance(cadence, Budget):
-                cadence.paid(step, price)
+                cadence.paid(step, price, once)
         counts = {"gradients": self.gradients, "price": self.price} if self.gradients else {}
         return record | counts | self._of_optimizer()
 
     def state_dict(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Tensors and plain numbers with which a tracker made anew goes on to the bit."""
         tensors = {} if self._reader is None else {f"sharpness.{k}": v for k, v in self._reader.state_dict().items()}
-        if self._start is not None:
-            tensors["hessian.start"] = self._start.clone()
+        tensors |= {f"hessian.{name}": start.clone() for name, start in self._starts.items()}
         budget = next((each for each in self._cadences.values() if isinstance(each, Budget)), None)
         kept = None if budget is None else [budget.spent, budget.price, budget.last]
         return tensors, {
@@ -158,7 +160,8 @@ class Tracker:
         found = {k.removeprefix("sharpness."): v for k, v in tensors.items() if k.startswith("sharpness.")}
         if found:
             self._sharpness().load_state_dict(found)
-        self._start = tensors["hessian.start"].clone() if "hessian.start" in tensors else None
+        starts = {k.removeprefix("hessian."): v for k, v in tensors.items() if k.startswith("hessian.")}
+        self._starts = {name: start.clone() for name, start in starts.items()}
         for cadence in self._cadences.values():
             if isinstance(cadence, Budget) and plain["budget"] is not None:
                 spent, price, last = plain["budget"]
@@ -166,7 +169,8 @@ class Tracker:
         self._read_at, self.price = int(plain["read_at"]), float(plain["price"])
         self.gradients = int(plain["gradients"])
 
-    # Each group adds to the record and returns its price in gradient steps: a forward pass is a third of one.
+    # Each group adds to the record and returns its price in gradient steps: a forward pass is half of one for an MLP,
+    # whose inputs need no gradient, and a third for deeper networks. We count the half.
 
     def _predictions(self, due: list[str], record: dict[str, Any]) -> float:
         wanted = [group for group in ("calibration", "margins", "histograms") if group in due]
@@ -175,19 +179,19 @@ class Tracker:
         price = 0.0
         for part, (x, y) in self._splits.items():
             p = self._predicted(x, y, record)
-            price += len(x) / (3 * self._batch)
+            price += len(x) / (2 * self._batch)
             if p is None:
                 continue
             for group, of in (("calibration", calibration_of), ("margins", margins_of), ("histograms", arrays_of)):
                 if group in wanted:
                     record.update(of(part, p))
             if part == "test" and self._val is not None and "calibration" in wanted:
-                price += len(self._val[0]) / (3 * self._batch)
+                price += len(self._val[0]) / (2 * self._batch)
                 record.update(self._after_temperature(p, record))
         return price
 
     def _predicted(self, x: Tensor, y: Tensor, record: dict[str, Any]) -> Predictions | None:
-        logits = logits_of(self._model, x)
+        logits = logits_of(self._model, x, _CHUNK)
         if not bool(torch.isfinite(logits.amax(dim=1)).all()):
             record["diverged"] = True  # an outcome to write down, where wrong labels are an error
             return None
@@ -199,7 +203,18 @@ class Tracker:
         if held is None:
             return {}
         fitted = Temperature().fit(held)
-        return {"test.tce": float(ece(fitted.apply(p))), "temperature": float(fitted.temperature_)}
+        found = {"test.tce": float(ece(fitted.apply(p))), "temperature": float(fitted.temperature_)}
+        return calibration_of("val", held) | found
+
+    def _set_up(self) -> float:
+        """Make the reader of sharpness ready; the price of finding principal directions, the first time."""
+        first = self._reader is None
+        return 4.5 * self._passes if self._sharpness().compressed and first else 0.0
+
+    @property
+    def _passes(self) -> float:
+        """A pass over the training set, in gradient steps."""
+        return len(self._splits["train"][0]) / self._batch
 
     def _sharpness(self) -> Sharpness:
         if self._reader is None:
@@ -210,18 +225,23 @@ class Tracker:
         reading = self._sharpness().read()
         record["sharpness"] = reading.value
         record["sharpness_residual"] = reading.residual
-        share = len(self._splits["train"][0]) / self._batch
         # Of a full product's price, a compressed one costs about an eighth (results/benchmarks/curvature.md).
-        return share * (1 + (reading.full_products or 0.12 * reading.matvecs))
+        return self._passes * (1 + (reading.full_products or 0.12 * reading.matvecs))
 
     def _hessian(self, record: dict[str, Any]) -> float:
         operator = Hessian(self._model, *self._splits["train"], self._loss)
-        gradient = operator.gradient()
-        record["gradient_norm"] = float(gradient.norm())
-        found = operator.top(1, 1e-2, self._start, max_matvecs=24)
-        record["hessian"] = float(found.values[0])
-        self._start = found.vectors if found.outcome != "non-finite" else None
-        return len(self._splits["train"][0]) / self._batch * (1 + found.matvecs)
+        record["gradient_norm"] = float(operator.gradient().norm())
+        return self._passes + self._edge("hessian", operator.top, record)
+
+    def _hessian_min(self, record: dict[str, Any]) -> float:
+        return self._edge("hessian_min", Hessian(self._model, *self._splits["train"], self._loss).bottom, record)
+
+    def _edge(self, name: str, find: Callable[..., Eigenpairs], record: dict[str, Any]) -> float:
+        found = find(1, 1e-2, self._starts.pop(name, None), max_matvecs=24)
+        record[name] = float(found.values[0])
+        if found.outcome != "non-finite":
+            self._starts[name] = found.vectors
+        return self._passes * found.matvecs
 
     def _batches(self, record: dict[str, Any]) -> float:
         found = batch_sharpness(
@@ -229,11 +249,12 @@ class Tracker:
         )
         record["batch_sharpness"] = found.value
         record["batch_sharpness_error"] = found.standard_error
-        return 3.0 * found.batches
+        return (3.0 if self._passes == 1 else 8.0) * found.batches  # small batches pay for their checks
 
     _GROUPS: Mapping[str, Callable[[Tracker, dict[str, Any]], float]] = {
         "curvature": _curvature,
         "hessian": _hessian,
+        "hessian_min": _hessian_min,
         "batch_sharpness": _batches,
     }
 
@@ -247,14 +268,30 @@ class Tracker:
 
 
 def _split(name: str, given: Split) -> tuple[Tensor, Tensor]:
+    if not isinstance(given, tuple | list) and isinstance(given, Iterable) and not isinstance(given, Tensor | str):
+        given = _gathered(name, given)
+    pair: Any = given
     try:
-        inputs, labels = given
+        inputs, labels = pair
     except (TypeError, ValueError) as error:
-        raise BadInput(f"{name} must be a pair (inputs, labels); got {type(given).__name__}") from error
+        raise BadInput(
+            f"{name} must be a pair (inputs, labels) or a loader of such pairs; got {type(given).__name__}"
+        ) from error
     x, y = torch.as_tensor(inputs), torch.as_tensor(labels)
-    if len(x) == 0 or y.shape != x.shape[:1]:
+    if x.ndim == 0 or len(x) == 0 or y.shape != x.shape[:1]:
         raise BadInput(f"{name} must be inputs (n, ...) and labels (n,); got {tuple(x.shape)} and {tuple(y.shape)}")
     return x, y
+
+
+def _gathered(name: str, loader: Iterable[Any]) -> tuple[Tensor, Tensor]:
+    """All batches of a loader, without moving the random state that its shuffling takes from."""
+    with torch.random.fork_rng():
+        batches = list(loader)
+    try:
+        inputs, labels = zip(*batches, strict=True)
+        return torch.cat(inputs), torch.cat(labels)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise BadInput(f"{name}: the loader must give pairs of tensors (inputs, labels); {error}") from error
 
 
 def _cadences(every: int | Cadence | Mapping[str, int | Cadence], budget: float | None) -> dict[str, Cadence]:
