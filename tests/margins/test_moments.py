@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from surefoot.errors import BadInput
-from surefoot.margins import log_moment
+from surefoot.margins import log_moment, tail
+from surefoot.margins.moments import tail_shares
 
 
 @given(st.lists(st.floats(-30, 30), min_size=1, max_size=20))
@@ -20,3 +21,25 @@ def test_where_the_moment_itself_overflows():
     for wrong in ([], [[1.0]], [np.nan]):
         with pytest.raises(BadInput):
             log_moment(wrong)
+
+
+@given(st.lists(st.floats(-700, 700), min_size=1, max_size=30), st.integers(1, 40))
+def test_who_carries_the_moment(margins, count):
+    found = tail(margins, count)
+    shares = tail_shares(margins)
+    assert shares.sum() == pytest.approx(1)
+    assert len(found.rows) == min(count, len(margins))
+    assert list(found.margins) == sorted(margins)[:count]
+    assert found.shares.tolist() == shares[found.rows].tolist()
+    heaviest = np.sort(shares)[::-1]
+    assert heaviest[: found.half].sum() >= 0.5 - 1e-9
+    assert heaviest[: found.half - 1].sum() < 0.5
+    assert found.wrong == sum(m < 0 for m in margins)
+
+
+def test_one_example_may_carry_it_all():
+    found = tail([5.0, -900.0, 3.0, 4.0], 2)
+    assert (found.rows[0], found.shares[0], found.half, found.wrong) == (1, 1.0, 1, 1)
+    assert tail_shares([-np.inf, 0.0]).tolist() == [1.0, 0.0]
+    with pytest.raises(BadInput, match="count"):
+        tail([1.0], 0)

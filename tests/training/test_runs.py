@@ -334,3 +334,13 @@ def test_sigterm_commits_and_the_same_command_resumes(tmp_path):
     assert json.loads(said)["outcome"] == "interrupted"
     done = subprocess.run([*command], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout)["outcome"] == "finished"
+
+
+def test_other_versions_are_refused_unless_told(tmp_path):
+    first = run(spec(steps=4), tmp_path)
+    (first.folder / "result.json").unlink()
+    facts = json.loads((first.folder / "facts.json").read_text())
+    (first.folder / "facts.json").write_text(json.dumps(facts | {"torch": "1.0"}))
+    with pytest.raises(BadInput, match=r"began with torch 1.0.*--other-versions"):
+        run(spec(steps=4), tmp_path)
+    assert run(spec(steps=4), tmp_path, other_versions=True).outcome == "finished"

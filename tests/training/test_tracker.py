@@ -203,3 +203,43 @@ def test_misuse():
         sf.Tracker(model, (train[0], train[1][:5]), test)
     with pytest.raises(BadInput, match="groups are"):
         sf.Tracker(model, train, test, every={"curvatur": 5})
+
+
+def test_theorems_hold_at_every_reading():
+    model, train, test = setup()
+    groups = dict.fromkeys(("calibration", "curvature", "bounds"), 10)
+    with sf.Tracker(model, train, test, every=groups) as tracker:
+        loop(model, train, 60, tracker)
+    assert len(tracker.readings) == 7
+    for reading in tracker.readings:
+        assert reading["train.theorems.violated"] == reading["test.theorems.violated"] == 0
+        assert reading["train.theorems.holds"] >= 15
+        assert reading["train.ece"] <= reading["train.bound.ece.tight"] + 1e-9
+        assert reading["train.bound.ece.tight"] <= reading["train.bound.ece.printed"]
+        assert (
+            reading["sharpness"] <= reading["train.bound.sharpness.tight"] <= reading["train.bound.sharpness.printed"]
+        )
+        assert reading["train.slack.sharpness.tight"] >= 0
+        assert reading["train.c_j_mean"] <= reading["train.c_j"]
+        assert reading["train.regime"] in ("overlap", "interpolating")
+        assert "test.c_j" not in reading
+
+
+def test_robust_moments_need_a_ball():
+    model, train, test = setup()
+    tracker = sf.Tracker(model, train, test, every={"margins": 1, "robust": 1}, eps=0.05, norm="2")
+    reading = tracker.read(0)
+    for part in ("train", "test"):
+        assert reading[f"{part}.log_q"] <= reading[f"{part}.log_q_attack"] <= reading[f"{part}.log_q_certified"]
+    assert sum(reading["train.tail"]["shares"]) <= 1 + 1e-12
+    for options in ({"every": {"robust": 1}}, {"every": 1, "eps": 0.1}):
+        with pytest.raises(BadInput, match="go together"):
+            sf.Tracker(model, train, test, **options)
+
+
+def test_other_losses_bound_calibration_only():
+    model, train, test = setup()
+    tracker = sf.Tracker(model, train, test, loss="mse", every={"bounds": 1})
+    reading = tracker.read(0)
+    assert reading["train.theorems.violated"] == 0
+    assert "train.c_j" not in reading

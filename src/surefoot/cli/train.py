@@ -24,6 +24,9 @@ def train(
         "runs"
     ),
     data: Annotated[Path | None, typer.Option(envvar="SUREFOOT_DATA", help="Folder of data sets.")] = None,
+    other_versions: Annotated[
+        bool, typer.Option("--other-versions", help="Resume under another torch or numpy; bits may differ.")
+    ] = False,
     json_: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Train a classifier, reading calibration, margins and curvature along the way; run again to resume."""
@@ -33,7 +36,7 @@ def train(
 
     wanted = read_spec(spec, set_)
     with _bar() as watch:
-        result = run(wanted, out, data, watch)
+        result = run(wanted, out, data, watch, other_versions)
     if json_:
         final = {"folder": str(result.folder), "outcome": result.outcome, "step": result.step, "final": result.final}
         typer.echo(canonical(final))

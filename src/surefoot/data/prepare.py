@@ -24,7 +24,8 @@ Split = tuple[Tensor, Tensor]
 class Prepared:
     """Inputs float32 (n, ...), images as (n, c, h, w), and labels int64 (n,), of each part of the data.
 
-    ``facts`` says what was chosen: sizes, classes, share of noisy labels, standardisation.
+    ``facts`` says what was chosen: sizes, classes, share of noisy labels, standardisation. An input is (raw − ``shift``)
+    / ``scale``, with raw numbers as stored, of which ``unit`` make 1 (255 for bytes).
     """
 
     train: Split
@@ -32,6 +33,17 @@ class Prepared:
     test: Split
     classes: int
     facts: dict[str, Any]
+    shift: NDArray[Any]
+    scale: NDArray[Any]
+    unit: float
+
+    def radius(self, eps: float) -> Tensor:
+        """A radius in units of the raw data (pixels from 0 to 1, for bytes) as one of the inputs, for each feature."""
+        return torch.from_numpy(np.broadcast_to(eps * self.unit / self.scale, self.shape).copy())
+
+    def raw(self, inputs: Tensor) -> NDArray[Any]:
+        """Inputs (n, ...) in the raw data's numbers again, from 0 to 1 for bytes."""
+        return np.asarray((inputs.double().numpy() * self.scale + self.shift) / self.unit)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -72,7 +84,8 @@ def prepare(
     rows = random.permutation(total) if order == "random" else np.arange(total)
     chosen, held = rows[:train], rows[train : train + val]
     x = _channels_first(data.x_train[chosen])
-    shift, scale = _standard(x, standardise, 255.0 if data.x_train.dtype == np.uint8 else 1.0)
+    unit = 255.0 if data.x_train.dtype == np.uint8 else 1.0
+    shift, scale = _standard(x, standardise, unit)
     labels = data.y_train[chosen].copy()
     changed = np.random.default_rng(derive(seed, "noise")).random(train) < noisy
     others = np.random.default_rng(derive(seed, "noise", 1)).integers(1, data.classes, train)
@@ -96,6 +109,9 @@ def prepare(
         ready(_channels_first(data.x_test[:test]), data.y_test[:test]),
         data.classes,
         facts,
+        shift,
+        scale,
+        unit,
     )
 
 

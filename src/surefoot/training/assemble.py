@@ -58,7 +58,10 @@ def assemble(spec: RunSpec, data: Prepared) -> Assembled:
     batches = Batches(rows, size, spec.seed)
     steps = spec.stop.steps or int(spec.stop.epochs or 1) * batches.per_epoch
     cadences, budget = _cadences(spec, steps), spec.track.budget
-    tracker = Tracker(model, train, test, val, optimizer, loss, cadences, budget, size, seed=spec.seed)
+    eps = None if spec.track.eps is None else data.radius(spec.track.eps)
+    tracker = Tracker(
+        model, train, test, val, optimizer, loss, cadences, budget, size, seed=spec.seed, eps=eps, norm=spec.track.norm
+    )
     return Assembled(model, optimizer, loss, train, batches, steps, _factor(spec, steps), tracker)
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from surefoot.errors import StorageFault
 from surefoot.training.records import canonical
 
-__all__ = ["Checkpoint", "load_best", "load_newest", "save_best", "save_checkpoint"]
+__all__ = ["Checkpoint", "load_best", "load_checkpoint", "load_newest", "save_best", "save_checkpoint"]
 
 _FILES = ("state-a.safetensors", "state-b.safetensors")
 _BEST = "best.safetensors"
@@ -39,13 +39,13 @@ def save_best(folder: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, An
 
 def load_newest(folder: Path) -> Checkpoint | None:
     """The whole checkpoint of the highest step; files that are harmed in any way are passed over."""
-    found = [checkpoint for name in _FILES if (checkpoint := _load(folder / name)) is not None]
+    found = [checkpoint for name in _FILES if (checkpoint := load_checkpoint(folder / name)) is not None]
     return max(found, key=lambda each: int(each[1]["step"]), default=None)
 
 
 def load_best(folder: Path) -> Checkpoint | None:
     """The weights of the best reading, if they were kept and are unharmed."""
-    return _load(folder / _BEST)
+    return load_checkpoint(folder / _BEST)
 
 
 def _save(path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
@@ -78,7 +78,8 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def _load(path: Path) -> Checkpoint | None:
+def load_checkpoint(path: Path) -> Checkpoint | None:
+    """Tensors and facts of one file; None if it is missing or harmed in any way."""
     try:
         with safe_open(path, framework="pt") as file:
             meta = json.loads((file.metadata() or {})[_KEY])

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from surefoot import metrics
-from surefoot.margins import log_moment
+from surefoot.margins.moments import log_moment, tail
 from surefoot.predictions import Predictions
 
 __all__ = ["arrays_of", "calibration_of", "margins_of"]
@@ -23,13 +23,20 @@ def calibration_of(part: str, p: Predictions) -> dict[str, float]:
     return {f"{part}.{name}": float(value) for name, value in found.items()}
 
 
-def margins_of(part: str, p: Predictions) -> dict[str, float]:
-    """The true margin's mean, minimum and quantiles, and log Q."""
+def margins_of(part: str, p: Predictions, count: int = 10) -> dict[str, Any]:
+    """The true margin's mean, minimum and quantiles, log Q, and the examples that carry Q, heaviest first."""
     m = p.true_margin
-    found = {f"{part}.margin": float(m.mean()), f"{part}.margin_min": float(m.min())}
+    found: dict[str, Any] = {f"{part}.margin": float(m.mean()), f"{part}.margin_min": float(m.min())}
     for q, value in zip(_QUANTILES, np.quantile(m, _QUANTILES), strict=True):
         found[f"{part}.margin_q{round(100 * q):02d}"] = float(value)
     found[f"{part}.log_q"] = log_moment(m)
+    heavy = tail(m, count)
+    found[f"{part}.wrong"], found[f"{part}.tail_half"] = heavy.wrong, heavy.half
+    found[f"{part}.tail"] = {
+        "rows": heavy.rows.tolist(),
+        "margins": heavy.margins.tolist(),
+        "shares": heavy.shares.tolist(),
+    }
     return found
 
 

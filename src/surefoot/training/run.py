@@ -57,20 +57,27 @@ class Result:
     fresh: bool
 
 
-def run(spec: RunSpec, out: Path, data_root: Path | None = None, watch: Watch = lambda *_: None) -> Result:
+def run(
+    spec: RunSpec,
+    out: Path,
+    data_root: Path | None = None,
+    watch: Watch = lambda *_: None,
+    other_versions: bool = False,
+) -> Result:
     """Run the spec under ``out``, or go on with it where it stopped; a finished run is only reported.
 
-    ``watch(step, steps, loss, reading)`` is called after every step; ``reading`` is None where none was due.
+    ``watch(step, steps, loss, reading)`` is called after every step; ``reading`` is None where none was due. A run goes
+    on under other versions than those it began with only if told so: its bits may then differ.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(spec.threads)  # a part of the run's identity; the caller gets its own back
     try:
-        return _run(spec, out, data_root, watch)
+        return _run(spec, out, data_root, watch, other_versions)
     finally:
         torch.set_num_threads(threads)
 
 
-def _run(spec: RunSpec, out: Path, data_root: Path | None, watch: Watch) -> Result:
+def _run(spec: RunSpec, out: Path, data_root: Path | None, watch: Watch, other_versions: bool) -> Result:
     raw = load_set(spec.data.name, data_root)
     options = spec.data.model_dump(exclude={"name", "augment"})
     data = prepare(raw, **options, seed=spec.seed)
@@ -83,7 +90,7 @@ def _run(spec: RunSpec, out: Path, data_root: Path | None, watch: Watch) -> Resu
         if done is not None:
             return Result(folder, done["outcome"], done["step"], done["final"], fresh=False)
         _write_once(folder / "spec.json", spec.resolved())
-        _check_facts(folder, data)
+        _check_facts(folder, data, other_versions)
         return _carry_on(spec, folder, data, watch)
 
 
@@ -184,8 +191,8 @@ def _write_once(path: Path, value: Any) -> None:
             stream.write(canonical(value).encode() + b"\n")
 
 
-def _check_facts(folder: Path, data: Prepared) -> None:
-    """Versions are no part of a run's name, but a run goes on only with those it began with."""
+def _check_facts(folder: Path, data: Prepared, other_versions: bool) -> None:
+    """Versions are no part of a run's name, but a run goes on only with those it began with, unless told."""
     now = {
         "surefoot": surefoot.__version__,
         "torch": torch.__version__,
@@ -198,10 +205,10 @@ def _check_facts(folder: Path, data: Prepared) -> None:
     _write_once(path, now)
     before = json.loads(path.read_text())
     for name in ("torch", "numpy", "machine"):
-        if before.get(name) != now[name]:
+        if before.get(name) != now[name] and not other_versions:
             raise BadInput(
                 f"this run began with {name} {before.get(name)} and would go on with {now[name]}, which changes its "
-                "bits; go back, or choose another --out"
+                "bits; go back, choose another --out, or say --other-versions"
             )
 
 

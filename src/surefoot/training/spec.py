@@ -103,6 +103,16 @@ class TrackSpec(_Table):
     hessian_min: CadenceSpec | bool = False
     batch_sharpness: CadenceSpec | bool = False
     histograms: CadenceSpec | bool = False
+    bounds: CadenceSpec | bool = False
+    robust: CadenceSpec | bool = False
+    eps: float | None = Field(default=None, gt=0)
+    norm: Literal["inf", "2"] = "inf"
+
+    @model_validator(mode="after")
+    def _ball(self) -> TrackSpec:
+        if (self.robust is not False) != (self.eps is not None):
+            raise ValueError("robust margins need eps, the radius in units of the raw data, and eps needs robust")
+        return self
 
 
 class BestSpec(_Table):

@@ -12,15 +12,18 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from surefoot.curvature import Hessian, Sharpness
+from surefoot.curvature import Hessian, Sharpness, jacobian_norms
 from surefoot.curvature.batch_sharpness import batch_sharpness
 from surefoot.curvature.lanczos import Eigenpairs
+from surefoot.curvature.losses import CrossEntropy, loss_named
 from surefoot.curvature.problem import Loss
 from surefoot.errors import BadInput
 from surefoot.forward import logits_of
 from surefoot.metrics import ece
 from surefoot.posthoc.temperature import Temperature
 from surefoot.predictions import Predictions
+from surefoot.theory.sample import Curvature
+from surefoot.training.bounds import bounds_of, robust_moments
 from surefoot.training.cadence import Budget, Every, Logarithmic
 from surefoot.training.journal import JOURNAL, Notebook, read_journal
 from surefoot.training.readings import arrays_of, calibration_of, margins_of
@@ -29,7 +32,9 @@ __all__ = ["GROUPS", "Tracker"]
 
 Cadence = Every | Logarithmic | Budget
 Split = tuple[Any, Any] | Iterable[Any]
-GROUPS = ("calibration", "margins", "curvature", "hessian", "hessian_min", "batch_sharpness", "histograms")
+GROUPS = (
+    "calibration", "margins", "curvature", "hessian", "hessian_min", "batch_sharpness", "histograms", "bounds", "robust"
+)  # fmt: skip
 _CHUNK = 256  # of a forward pass; activations of more rows leave the cache, and a ResNet takes twice the time
 _DEFAULT = ("calibration", "margins", "curvature")
 
@@ -50,11 +55,12 @@ class Tracker:
         optimizer: its learning rate gives ``threshold`` = 2/η, and what it says of its last step is recorded.
         loss: of curvature and gradient: ``"ce"``, ``"mse"``, …; see `surefoot.curvature.GaussNewton`.
         every: steps between readings, or a cadence; or one for each group: ``{"calibration": 10, "curvature": 100}``.
-            Groups are calibration, margins, curvature, hessian, hessian_min, batch_sharpness and histograms; the first
-            three by default.
+            Groups are calibration, margins, curvature, hessian, hessian_min, batch_sharpness, histograms, bounds (the
+            theorems of `surefoot.theory`) and robust (needs ``eps``); the first three by default.
         budget: instead: read as often as keeps the price of reading below this share of the training's.
         batch_size: rows in one of your steps, for prices and batch sharpness; all of ``train`` by default.
         out: folder for the journal.
+        eps, norm: ball of the robust margins, in the units of the inputs; see `surefoot.margins.robust`.
 
     >>> model = nn.Linear(4, 3)
     >>> x, y = torch.randn(60, 4), torch.arange(60) % 3
@@ -78,6 +84,8 @@ class Tracker:
         batch_size: int | None = None,
         out: str | Path | None = None,
         seed: int = 0,
+        eps: Any = None,
+        norm: str = "inf",
     ) -> None:
         self._model, self._optimizer, self._loss, self._seed = model, optimizer, loss, seed
         self._splits = {"train": _split("train", train), "test": _split("test", test)}
@@ -85,6 +93,9 @@ class Tracker:
         rows = len(self._splits["train"][0])
         self._batch = rows if batch_size is None else min(batch_size, rows)
         self._cadences = _cadences(every, budget)
+        self._eps, self._norm = eps, norm
+        if ("robust" in self._cadences) != (eps is not None):
+            raise BadInput("readings of 'robust' margins and eps go together; give both or neither")
         self._reader: Sharpness | None = None
         self._starts: dict[str, Tensor] = {}  # of each end of the Hessian's spectrum
         self._out = None if out is None else Path(out)
@@ -131,7 +142,7 @@ class Tracker:
             return None
         self._read_at = step
         record: dict[str, Any] = {"step": step}
-        once = self._set_up() if "curvature" in due else 0.0
+        once = self._set_up() if {"curvature", "bounds"} & set(due) else 0.0
         price = self._predictions(due, record)
         for group in due:
             price += self._GROUPS[group](self, record) if group in self._GROUPS else 0.0
@@ -173,7 +184,7 @@ class Tracker:
     # whose inputs need no gradient, and a third for deeper networks. We count the half.
 
     def _predictions(self, due: list[str], record: dict[str, Any]) -> float:
-        wanted = [group for group in ("calibration", "margins", "histograms") if group in due]
+        wanted = [group for group in ("calibration", "margins", "histograms", "bounds", "robust") if group in due]
         if not wanted:
             return 0.0
         price = 0.0
@@ -185,10 +196,25 @@ class Tracker:
             for group, of in (("calibration", calibration_of), ("margins", margins_of), ("histograms", arrays_of)):
                 if group in wanted:
                     record.update(of(part, p))
+            if "bounds" in wanted:
+                price += self._bounds(part, x, p, record)
+            if "robust" in wanted:
+                record.update(robust_moments(part, self._model, x, y, self._eps, self._norm, p))
+                price += 40 * len(x) / self._batch  # an attack of ten steps and a bound of some sixty forward passes
             if part == "test" and self._val is not None and "calibration" in wanted:
                 price += len(self._val[0]) / (2 * self._batch)
                 record.update(self._after_temperature(p, record))
         return price
+
+    def _bounds(self, part: str, x: Tensor, p: Predictions, record: dict[str, Any]) -> float:
+        """The theorems at this reading; with curvature on the training set, where the loss is cross-entropy."""
+        if part != "train" or not isinstance(loss_named(self._loss), CrossEntropy):
+            record.update(bounds_of(part, p, None))
+            return 0.0
+        reading = self._sharpness().read(verify=True)
+        norms = jacobian_norms(self._model, x).double().numpy()
+        record.update(bounds_of(part, p, Curvature(reading.value, reading.residual, norms)))
+        return (p.classes + 2) * self._passes
 
     def _predicted(self, x: Tensor, y: Tensor, record: dict[str, Any]) -> Predictions | None:
         logits = logits_of(self._model, x, _CHUNK)

@@ -1,0 +1,34 @@
+"""Appendix D of paper A: what squared error on logits does to confidence and curvature."""
+
+from __future__ import annotations
+
+import math
+
+from surefoot.theory.certificate import Certificate, Hypothesis, inequality
+from surefoot.theory.sample import Curvature
+
+__all__ = ["optimal_confidence", "squared_error"]
+
+
+def optimal_confidence(classes: int) -> float:
+    """e/(e + K − 1): the softmax confidence where the squared error of one-hot targets is 0 (D.1).
+
+    >>> round(optimal_confidence(10), 5)
+    0.23197
+    """
+    return math.e / (math.e + classes - 1)
+
+
+def squared_error(curvature: Curvature, classes: int) -> list[Certificate]:
+    """D.2: λ_max = (2/K) λ_max(mean JᵀJ), with no factor that vanishes as the network grows sure.
+
+    ``curvature`` is of the loss ``"mse"``, whose logit Hessian is (2/K) I.
+    """
+    left, error = curvature.largest, curvature.error
+    exact = Hypothesis("the loss is the mean over classes of squared errors, with logit Hessian (2/K) I", True)
+    mean = float((curvature.jacobian_norms**2).mean())
+    return [
+        inequality("Appendix D.2", "λ_max ≤ (2/K) C_J²", left, 2 / classes * curvature.c_j**2, exact, error=error),
+        inequality("Appendix D.2", "λ_max ≤ (2/K) mean ‖J_i‖²", left, 2 / classes * mean, exact, form="tighter",
+                   error=error),
+    ]  # fmt: skip

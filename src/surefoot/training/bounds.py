@@ -1,0 +1,65 @@
+"""What the theorems of paper A say at a reading: bounds, slack, and whether every one of them holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from surefoot.errors import BadInput
+from surefoot.margins.moments import log_moment
+from surefoot.margins.robust import robust
+from surefoot.predictions import Predictions
+from surefoot.theory.certificate import Certificate
+from surefoot.theory.interpolating import interpolating
+from surefoot.theory.lemmas import lemmas
+from surefoot.theory.overlap import overlap
+from surefoot.theory.sample import Curvature, Sample
+
+__all__ = ["bounds_of", "robust_moments"]
+
+# What is written down of each statement: (name in the record, theorem, statement's beginning, form).
+_KEPT = (
+    ("ece.printed", "Theorem 4.1 (i)", "ECE ≤ (K−1) mean", "printed"),
+    ("ece.tight", "Theorem 4.1 (i)", "ECE ≤ mean (1 − p_y)", "tighter"),
+    ("sharpness.printed", "Theorem 4.1 (ii)", "λ_max ≤ 2C_J²(K−1) mean", "printed"),
+    ("sharpness.tight", "Theorem 4.1 (ii)", "λ_max ≤ mean ‖J_i‖²", "tighter"),
+    ("coupling.printed", "Theorem 4.2 (ii)", "λ_max ≤ 2C_J²K(K−1) ECE", "printed"),
+    ("coupling.tight", "Theorem 4.2 (ii)", "λ_max ≤ 2C_J² ECE", "tighter"),
+)
+
+
+def bounds_of(part: str, p: Predictions, curvature: Curvature | None) -> dict[str, Any]:
+    """Right sides and slacks, the regime, C_J, and how many statements hold, do not apply, or are violated."""
+    sample = Sample(p, curvature)
+    found = [*lemmas(sample), *overlap(sample), *interpolating(sample)]
+    record: dict[str, Any] = {f"{part}.regime": sample.regime}
+    if curvature is not None:
+        record[f"{part}.c_j"] = curvature.c_j
+        record[f"{part}.c_j_mean"] = float(curvature.jacobian_norms.mean())
+    for name, theorem, beginning, form in _KEPT:
+        each = _named(found, theorem, beginning, form)
+        if each is not None and each.applies:
+            record[f"{part}.bound.{name}"] = each.right
+            record[f"{part}.slack.{name}"] = each.slack
+    for verdict in ("holds", "violated"):
+        record[f"{part}.theorems.{verdict}"] = sum(each.verdict == verdict for each in found)
+    return record
+
+
+def robust_moments(
+    part: str, model: nn.Module, x: Any, y: Any, eps: Any, norm: str, clean: Predictions
+) -> dict[str, float]:
+    """log Q over the ball: from an attack, an estimate from below; and proved from above, where the layers allow it."""
+    found = {f"{part}.log_q_attack": log_moment(robust(model, x, y, eps, norm, "pgd"))}
+    try:
+        margins = robust(model, x, y, eps, norm, "certified")
+    except BadInput:
+        return found  # a layer without bounds: the attack's figure stands alone
+    found[f"{part}.log_q_certified"] = log_moment(np.minimum(margins.numpy(), clean.true_margin))
+    return found
+
+
+def _named(found: list[Certificate], theorem: str, beginning: str, form: str) -> Certificate | None:
+    return next((c for c in found if c.name == theorem and c.form == form and c.statement.startswith(beginning)), None)

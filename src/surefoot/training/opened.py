@@ -1,0 +1,75 @@
+"""A run opened again from its folder: its spec, its data, and its model with the weights of a checkpoint."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from surefoot.data.prepare import Prepared, prepare
+from surefoot.data.sets import load_set
+from surefoot.errors import BadInput
+from surefoot.training.assemble import fresh_model
+from surefoot.training.checkpoint import Checkpoint, load_best, load_checkpoint, load_newest
+from surefoot.training.spec import RunSpec, spec_of
+
+__all__ = ["Opened", "open_run"]
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What a run holds; ``step`` is that of the weights."""
+
+    folder: Path
+    spec: RunSpec
+    data: Prepared
+    model: nn.Module
+    step: int
+
+
+def open_run(path: Path, data_root: Path | None = None, best: bool = False) -> Opened:
+    """Open a run's folder (its newest checkpoint, or its best one) or one of its ``.safetensors`` files."""
+    folder = path.parent if path.suffix == ".safetensors" else path
+    found = _checkpoint(path, best)
+    try:
+        table: Any = json.loads((folder / "spec.json").read_text())
+    except (OSError, ValueError) as error:
+        raise BadInput(
+            f"{str(folder)!r} holds no readable spec.json; give the folder of one run, as surefoot status lists them"
+        ) from error
+    if not isinstance(table, dict):
+        raise BadInput(f"{str(folder / 'spec.json')!r} is no spec")
+    spec = spec_of(table, "spec.json")
+    raw = load_set(spec.data.name, data_root)
+    if re.fullmatch(r"[0-9a-f]{16}", folder.name) and folder.name != spec.run_id(raw.digest()):
+        raise BadInput(f"the data set {spec.data.name!r} here is not the one that run {folder.name} was trained on")
+    data = prepare(raw, **spec.data.model_dump(exclude={"name", "augment"}), seed=spec.seed)
+    model = fresh_model(spec, data)
+    tensors, meta = found
+    weights = {name.removeprefix("model/"): value for name, value in tensors.items() if _of_model(name)}
+    try:
+        model.load_state_dict(weights)
+    except RuntimeError as error:
+        raise BadInput(f"the checkpoint in {str(folder)!r} does not fit the model of its spec") from error
+    return Opened(folder, spec, data, model.eval(), int(meta["step"]))
+
+
+def _of_model(name: str) -> bool:
+    """Full checkpoints hold the rule and the tracker, too; the best weights stand alone."""
+    return not name.startswith(("rule/", "tracker/"))
+
+
+def _checkpoint(path: Path, best: bool) -> Checkpoint:
+    if path.suffix == ".safetensors":
+        found, what = load_checkpoint(path), path.name
+    elif best:
+        found, what = load_best(path), "best.safetensors"
+    else:
+        found, what = load_newest(path), "checkpoint"
+    if found is None:
+        raise BadInput(f"there is no unharmed {what} in {str(path if path.is_dir() else path.parent)!r}")
+    return found
