@@ -33,6 +33,8 @@ bench: $(VENV)/dev
 	$(BIN)/python benchmarks/posthoc.py $(if $(LOGITS),--data $(LOGITS)) --out results/benchmarks
 	$(if $(DATA),$(BIN)/python benchmarks/curvature.py --data $(DATA) --out results/benchmarks,@echo "curvature: make bench DATA=cifar10_5k.npz")
 	$(if $(DATA),$(BIN)/python benchmarks/optim.py --data $(DATA) --out results/benchmarks,@echo "optim: make bench DATA=cifar10_5k.npz")
+	$(if $(DATA),$(BIN)/python benchmarks/margins.py --data $(DATA) --out results/benchmarks,@echo "margins: make bench DATA=cifar10_5k.npz")
+	$(if $(DATA),$(BIN)/python benchmarks/theory.py --data $(DATA) --out results/benchmarks,@echo "theory: make bench DATA=cifar10_5k.npz")
 	$(if $(DATA),$(BIN)/python benchmarks/training.py --data $(DATA) --out results/benchmarks,@echo "training: make bench DATA=cifar10_5k.npz")
 
 clean:

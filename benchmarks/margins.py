@@ -125,7 +125,7 @@ def main() -> None:
     if options.quick:
         x, y = x[:500], y[:500]
     box = pixel_radius(options.data, 2.0)
-    # The 2-norm's ball that is as long as a move of 2/255 in every third pixel or so: 0.25 of a pixel's range.
+    # The second is about half as long as the box has half-diagonals: 2/255 · √3072 = 0.43.
     balls: dict[str, tuple[Tensor, Any]] = {
         "∞-norm, 2/255 a pixel": (box, "inf"),
         "2-norm, 0.25 over the image": (pixel_radius(options.data, 0.25 * 255), 2),

@@ -19,6 +19,8 @@ __all__ = [
     "metrics",
     "optim",
     "posthoc",
+    "study",
+    "theory",
     "train",
 ]
 
@@ -32,12 +34,15 @@ _HOMES = {
     "metrics": "surefoot.metrics",
     "optim": "surefoot.optim",
     "posthoc": "surefoot.posthoc",
+    "study": "surefoot.studies.api",
+    "theory": "surefoot.theory",
     "train": "surefoot.training.api",
 }
 
 if TYPE_CHECKING:
-    from surefoot import curvature, errors, margins, metrics, optim, posthoc
+    from surefoot import curvature, errors, margins, metrics, optim, posthoc, theory
     from surefoot.predictions import Predictions
+    from surefoot.studies.api import study
     from surefoot.training.api import train
     from surefoot.training.tracker import Tracker
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["BadInput", "MissingDependency", "StorageFault", "SurefootError"]
+__all__ = ["BadInput", "MissingDependency", "RunTaken", "StorageFault", "SurefootError"]
 
 
 class SurefootError(Exception):
@@ -15,6 +15,10 @@ class BadInput(SurefootError, ValueError):
     """An argument, file or option is not what it must be; the text names it, its value and the remedy."""
 
     exit_code = 2
+
+
+class RunTaken(BadInput):
+    """Another process is at work on the run; it may be looked at again later."""
 
 
 class MissingDependency(SurefootError, ImportError):

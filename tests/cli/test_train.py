@@ -95,3 +95,13 @@ def test_data(folder):
         assert said in done.stderr
     done = surefoot("data", "fetch", "svhn", "--data", "here", cwd=folder)
     assert "cannot be fetched" in done.stderr
+
+
+def test_status_draws_the_curves(folder):
+    surefoot("train", "spec.toml", "--set", "track.hessian=true", cwd=folder)
+    told = surefoot("status", "runs", "--figure", "curves.png", cwd=folder)
+    assert told.returncode == 0, told.stderr
+    assert (folder / "curves.png").stat().st_size > 5000
+    wrong = surefoot("status", "runs", "--figure", "curves.gif", cwd=folder)
+    assert wrong.returncode == 2
+    assert ".png, .svg or .pdf" in wrong.stderr

@@ -8,7 +8,7 @@ import sys
 
 import typer
 
-from surefoot.cli import calibrate, data, demo, evaluate, status, train
+from surefoot.cli import calibrate, certify, data, demo, evaluate, status, study, table, train
 from surefoot.errors import SurefootError
 
 __all__ = ["app", "main"]
@@ -26,6 +26,9 @@ app.command("evaluate")(evaluate.evaluate)
 app.command("calibrate")(calibrate.calibrate)
 app.command("train")(train.train)
 app.command("status")(status.status)
+app.command("study")(study.study)
+app.command("table")(table.table)
+app.command("certify")(certify.certify)
 app.add_typer(data.app, name="data")
 
 

@@ -11,27 +11,35 @@ __all__ = ["status"]
 
 
 def status(
-    folder: Annotated[Path, typer.Argument(help="A folder of runs, or one run.")],
+    folder: Annotated[Path, typer.Argument(help="A folder of runs, a study, or one run.")],
+    figure: Annotated[Path | None, typer.Option(help="Draw ECE and sharpness of each run: .png, .svg or .pdf.")] = None,
     json_: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
-    """List the runs: rule, outcome or step, and the last reading."""
+    """List the runs: rule, outcome or step, and the last reading; or draw their curves."""
     from rich.table import Table
 
     from surefoot.cli.terminal import terminal
     from surefoot.errors import BadInput
-    from surefoot.training.overview import overview
+    from surefoot.training.overview import overview, run_folders
     from surefoot.training.records import canonical
 
     runs = overview(folder)
     if not runs:
         raise BadInput(f"there is no run in {str(folder)!r}; runs are made by surefoot train SPEC.toml --out DIR")
+    if figure is not None:
+        from surefoot.reports.trajectory import save_trajectories
+        from surefoot.training.journal import JOURNAL, read_journal
+
+        places = zip(runs, run_folders(folder), strict=True)
+        curves = {f"{run['rule']} {run['id'][:6]}": read_journal(place / JOURNAL)[0] for run, place in places}
+        save_trajectories(curves, figure)
     if json_:
         typer.echo(canonical({"runs": runs}))
         return
     table = Table(box=None, pad_edge=False)
     for heading in ("run", "rule", "seed", "outcome", "step", "test accuracy", "test ECE", "sharpness"):
         left = heading in ("run", "rule", "outcome")
-        table.add_column(heading, justify="left" if left else "right", no_wrap=heading == "run")
+        table.add_column(heading, justify="left" if left else "right", no_wrap=left)
     for run in runs:
         shown = [_number(run["last"].get(key)) for key in ("test.accuracy", "test.ece", "sharpness")]
         of = "" if run["steps"] is None else f"/{run['steps']:,}"

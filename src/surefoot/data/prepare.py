@@ -24,8 +24,8 @@ Split = tuple[Tensor, Tensor]
 class Prepared:
     """Inputs float32 (n, ...), images as (n, c, h, w), and labels int64 (n,), of each part of the data.
 
-    ``facts`` says what was chosen: sizes, classes, share of noisy labels, standardisation. An input is (raw − ``shift``)
-    / ``scale``, with raw numbers as stored, of which ``unit`` make 1 (255 for bytes).
+    ``facts`` says what was chosen: sizes, classes, share of noisy labels, standardisation. An input is
+    (raw − ``shift``) / ``scale``, with raw numbers as stored, of which ``unit`` make 1 (255 for bytes).
     """
 
     train: Split

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from surefoot.errors import BadInput
 from surefoot.files import replace_file
 from surefoot.training.coupling import Readings, correlation
 
@@ -20,6 +21,8 @@ _BLUE, _ORANGE, _GREY = "#0072B2", "#D55E00", "#999999"
 
 def save_trajectories(runs: Mapping[str, Readings], path: Path) -> None:
     """Write the figure; the file appears whole or not at all."""
+    if path.suffix.lower() not in (".png", ".svg", ".pdf"):
+        raise BadInput(f"figures are .png, .svg or .pdf; got {path.name!r}")
     buffer = io.BytesIO()
     draw_trajectories(runs).savefig(buffer, format=path.suffix[1:].lower(), dpi=140)
     with replace_file(path) as stream:
@@ -32,13 +35,15 @@ def draw_trajectories(runs: Mapping[str, Readings]) -> Figure:
 
     columns = min(4, len(runs))
     rows = -(-len(runs) // columns)
-    figure = Figure(figsize=(3.6 * columns, 2.9 * rows), layout="constrained")
+    figure = Figure(figsize=(max(3.6 * columns, 5.0), 2.9 * rows + 0.4), layout="constrained")
     for place, (name, readings) in enumerate(runs.items()):
         axes = figure.add_subplot(rows, columns, place + 1)
         right = axes.twinx()
         for key, colour, style in (("train.ece", _BLUE, "-"), ("test.ece", _BLUE, ":")):
             axes.plot(*_curve(readings, key), style, color=colour, lw=1.3, label=key.replace(".ece", " ECE"))
-        right.plot(*_curve(readings, "sharpness"), color=_ORANGE, lw=1.3, label="sharpness")
+        right.plot(*_curve(readings, "sharpness"), color=_ORANGE, lw=1.3, label="Gauss–Newton λ_max")
+        if any("hessian" in reading for reading in readings):
+            right.plot(*_curve(readings, "hessian"), ".", color=_ORANGE, ms=3, label="Hessian λ_max")
         threshold = _curve(readings, "threshold")[1]
         top = max(_curve(readings, "sharpness")[1], default=0.0)
         if len(threshold) and 0 < threshold[-1] <= 2.5 * top:
@@ -52,7 +57,8 @@ def draw_trajectories(runs: Mapping[str, Readings]) -> Figure:
         right.tick_params(axis="y", colors=_ORANGE)
         if place == 0:
             handles = [*axes.get_legend_handles_labels()[0], *right.get_legend_handles_labels()[0]]
-            axes.legend(handles, [str(each.get_label()) for each in handles], fontsize=7, loc="upper right")
+            named = [str(each.get_label()) for each in handles]
+            figure.legend(handles, named, fontsize=8, loc="outside upper center", ncols=min(len(handles), 2 * columns))
     return figure
 
 

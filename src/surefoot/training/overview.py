@@ -9,13 +9,21 @@ from typing import Any
 from surefoot.training.journal import read_journal
 from surefoot.training.records import restored
 
-__all__ = ["overview"]
+__all__ = ["overview", "run_folders"]
 
 
 def overview(folder: Path) -> list[dict[str, Any]]:
     """One dictionary a run: id, rule, seed, outcome (``"unfinished"`` if there is none), step, steps, last reading."""
-    places = [folder] if (folder / "spec.json").is_file() else sorted(p.parent for p in folder.glob("*/spec.json"))
-    return [_one(place) for place in places]
+    return [_one(place) for place in run_folders(folder)]
+
+
+def run_folders(folder: Path) -> list[Path]:
+    """The run itself, the runs in a folder of runs, or those of a study."""
+    if (folder / "spec.json").is_file():
+        return [folder]
+    if (folder / "study.json").is_file():
+        folder = folder / "runs"
+    return sorted(path.parent for path in folder.glob("*/spec.json"))
 
 
 def _one(place: Path) -> dict[str, Any]:

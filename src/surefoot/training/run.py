@@ -29,7 +29,7 @@ import torch
 import surefoot
 from surefoot.data.prepare import Prepared, prepare
 from surefoot.data.sets import load_set
-from surefoot.errors import BadInput
+from surefoot.errors import BadInput, RunTaken
 from surefoot.files import replace_file
 from surefoot.training.assemble import assemble
 from surefoot.training.best import Best
@@ -220,7 +220,7 @@ def _locked(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise BadInput(f"another process is running {folder.name}; wait for it, or stop it") from error
+            raise RunTaken(f"another process is running {folder.name}; wait for it, or stop it") from error
         yield
     finally:
         os.close(handle)

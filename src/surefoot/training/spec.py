@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -179,16 +180,24 @@ def spec_of(table: dict[str, Any], source: str = "spec") -> RunSpec:
     try:
         return RunSpec.model_validate(table)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"] if not str(part).endswith("Spec"))
-        message = f"{source}: {place}{': ' if place else ''}{first['msg'].removeprefix('Value error, ')}"
-        if first["type"] == "extra_forbidden":
-            known = _keys_at(first["loc"][:-1])
-            hint = nearest(str(first["loc"][-1]), known) or (f"; there are {', '.join(known)}" if known else "")
-            message = f"{source}: there is no key {place!r}{hint}"
-        elif "input" in first and first["type"] not in ("missing", "value_error"):
-            message += f"; got {first['input']!r}"
-        raise BadInput(message) from error
+        raise clear_error(error, source, _keys_at, lambda part: str(part).endswith("Spec")) from error
+
+
+def clear_error(
+    error: ValidationError, source: str, keys_at: Callable[[tuple[Any, ...]], list[str]], hidden: Callable[[Any], bool]
+) -> BadInput:
+    """pydantic's first complaint as one sentence: the key, what it must be, what it was, and the nearest right name."""
+    first = error.errors()[0]
+    parts = [str(part) for part in first["loc"] if not hidden(part)]
+    place = ".".join(parts)
+    message = f"{source}: {place}{': ' if place else ''}{first['msg'].removeprefix('Value error, ')}"
+    if first["type"] == "extra_forbidden":
+        known = keys_at(first["loc"][:-1])
+        hint = nearest(parts[-1], known) or (f"; there are {', '.join(known)}" if known else "")
+        message = f"{source}: there is no key {place!r}{hint}"
+    elif first["type"] not in ("missing", "value_error"):
+        message += f"; got {first['input']!r}"
+    return BadInput(message)
 
 
 def _keys_at(location: tuple[Any, ...]) -> list[str]:

@@ -1,0 +1,130 @@
+"""``surefoot study STUDY.toml``: a grid of runs; the same command again goes on where it stopped."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from surefoot.studies.api import StudyResult
+    from surefoot.studies.plan import Plan
+
+__all__ = ["study"]
+
+
+def study(
+    spec: Annotated[Path, typer.Argument(help="A .toml file that says what the study is.")],
+    out: Annotated[Path | None, typer.Option(help="Folder of the study; named after it by default.")] = None,
+    workers: Annotated[int, typer.Option(help="Processes that run at once.", min=1)] = 1,
+    scale: Annotated[str | None, typer.Option(help="One of the study's scales.")] = None,
+    only: Annotated[str | None, typer.Option(help="Only runs whose label contains this text.")] = None,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Also runs that failed before.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="List the runs and what they cost; train nothing.")
+    ] = False,
+    data: Annotated[Path | None, typer.Option(envvar="SUREFOOT_DATA", help="Folder of data sets.")] = None,
+    json_: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+) -> None:
+    """Run a study with workers that may die; finished runs are never run again. Run again to resume."""
+    from surefoot.studies.spec import read_study
+
+    wanted = read_study(spec)
+    if dry_run:
+        _dry_run(wanted, scale, only, data, json_)
+        return
+    from surefoot.studies.api import study as run_study
+    from surefoot.studies.show import Lines, Live
+
+    name, _ = wanted.at_scale(scale)
+    place = out or Path(wanted.name if name is None else f"{wanted.name}-{name}")
+    show = Live() if sys.stderr.isatty() else Lines(lambda line: typer.echo(line, err=json_))
+    result = run_study(spec, place, workers, data, scale=scale, only=only, retry_failed=retry_failed, show=show)
+    _json(result) if json_ else _say(result, bool(wanted.tables))
+    code = 130 if result.outcome == "interrupted" else 1 if result.count("failed") or result.reason else 0
+    raise typer.Exit(code)
+
+
+def _say(result: StudyResult, has_tables: bool) -> None:
+    from surefoot.errors import BadInput
+    from surefoot.reports.text import plain
+    from surefoot.studies.render import render
+    from surefoot.studies.show import sentence
+
+    counts = [f"{result.count(state)} {state}" for state in ("finished", "diverged", "failed", "interrupted")]
+    counts = [text for text in counts if not text.startswith("0 ")]
+    left = result.count("waiting") + result.count("elsewhere")
+    typer.echo(f"{result.folder}: {', '.join(counts) or 'no run ended'}" + (f", {left} not begun" if left else ""))
+    if sys.stderr.isatty():  # the live table is gone; what went wrong stays
+        for task in result.tasks:
+            if task.state in ("diverged", "failed"):
+                typer.echo(f"  {sentence(task)}")
+    if result.reason:
+        typer.echo(f"  {result.reason}")
+    if result.outcome == "interrupted":
+        typer.echo("interrupted; the same command goes on from there")
+    elif has_tables and result.count("finished"):
+        try:
+            typer.echo("\n" + render(result.tables(), "text"))
+        except BadInput as error:  # the runs are there all the same
+            typer.echo(f"no tables: {plain(str(error))}")
+            return
+        typer.echo(f"\nagain, or in another format: surefoot table {result.folder}")
+
+
+def _json(result: StudyResult) -> None:
+    from surefoot.training.records import canonical
+
+    runs = [
+        {"label": task.run.label, "id": task.id, "state": task.state, "step": task.step, "error": task.error}
+        for task in result.tasks
+    ]
+    found = {"folder": str(result.folder), "outcome": result.outcome, "reason": result.reason, "runs": runs}
+    typer.echo(canonical(found))
+
+
+def _dry_run(wanted: Any, scale: str | None, only: str | None, data: Path | None, json_: bool) -> None:
+    from surefoot.studies.facts import Library
+    from surefoot.studies.plan import make_plan
+
+    library = Library(data, lenient=True)
+    plan = make_plan(wanted, scale, library)
+    text = (only or "").lower()
+    runs = [run for run in plan.runs if text in run.label.lower()]
+    total = sum(run.cost or 0.0 for run in runs)
+    if json_:
+        from surefoot.training.records import canonical
+
+        listed = [
+            {"label": run.label, "id": run.id, "stage": run.stage, "steps": run.steps, "cost": run.cost} for run in runs
+        ]
+        typer.echo(canonical({"name": wanted.name, "scale": plan.scale, "cost": total, "runs": listed}))
+        return
+    _list(plan, runs)
+    typer.echo(
+        f"\n{len(runs):,} runs, {total:,.0f} gradients of the whole training set by prediction (a batch counts by its "
+        "share; readings are not counted)"
+    )
+    for missing in library.missing:
+        typer.echo(f"ids need the data: {missing}")
+
+
+def _list(plan: Plan, runs: list[Any]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from surefoot.cli.terminal import terminal
+    from surefoot.reports.text import plain
+
+    table = Table(box=None, pad_edge=False)
+    table.add_column("run", no_wrap=True)
+    table.add_column("id", no_wrap=True)
+    for heading in ("steps", "gradients"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for run in runs:
+        later = "decided after stage 1" if not run.decided else "?"
+        numbers = ["?" if value is None else f"{value:,.0f}" for value in (run.steps, run.cost)]
+        table.add_row(Text(plain(run.label)), run.id or later, *numbers)
+    terminal().print(table)

@@ -1,0 +1,37 @@
+"""``surefoot table STUDY``: what a study found, as text, Markdown, LaTeX, CSV or JSON."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["table"]
+
+
+def table(
+    study: Annotated[Path, typer.Argument(help="The folder of a study, or its .toml file.")],
+    which: Annotated[str | None, typer.Option(help="One of the study's tables; all by default.")] = None,
+    format_: Annotated[str, typer.Option("--format", help="text, markdown, latex, csv or json.")] = "text",
+    scale: Annotated[str | None, typer.Option(help="With a .toml file: which scale's folder.")] = None,
+    out: Annotated[Path | None, typer.Option(help="With a .toml file: the folder of the study.")] = None,
+) -> None:
+    """Print a study's tables: means and deviations, correlations, hypotheses, paired tests."""
+    from surefoot.checks import nearest
+    from surefoot.errors import BadInput
+    from surefoot.studies.gather import gather
+    from surefoot.studies.render import FORMATS, render
+    from surefoot.studies.spec import read_study
+    from surefoot.studies.tables import tables_of
+
+    if format_ not in FORMATS:
+        raise BadInput(f"--format must be one of {', '.join(FORMATS)}; got {format_!r}{nearest(format_, FORMATS)}")
+    specs = None
+    if study.suffix == ".toml":
+        # The tables as the file states them now: a table may be added after the runs.
+        wanted = read_study(study)
+        name, _ = wanted.at_scale(scale)
+        study = out or Path(wanted.name if name is None else f"{wanted.name}-{name}")
+        specs = wanted.tables
+    typer.echo(render(tables_of(gather(study), which, specs), format_))

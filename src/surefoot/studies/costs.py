@@ -1,0 +1,53 @@
+"""What a run will cost, before it starts: steps, and gradients in passes over the training data. No torch."""
+
+from __future__ import annotations
+
+import math
+
+from surefoot.checks import nearest
+from surefoot.errors import BadInput
+from surefoot.training.spec import RunSpec
+
+__all__ = ["PASSES", "cost_of", "steps_of"]
+
+# Gradients of a batch in one step of each rule.
+PASSES = {
+    "gd": 1,
+    "sgd": 1,
+    "adamw": 1,
+    "muon": 1,
+    "bsam": 2,
+    "sam": 2,
+    "asam": 2,
+    "vasso": 2,
+    "csam": 2,
+    "bulk": 1,
+    "dom": 1,
+}
+
+
+def steps_of(spec: RunSpec, rows: int) -> int:
+    """Steps of a run over ``rows`` training examples."""
+    return spec.stop.steps or int(spec.stop.epochs or 1) * max(1, rows // _size(spec, rows))
+
+
+def cost_of(spec: RunSpec, rows: int) -> float:
+    """Gradient evaluations in passes over the training set: steps × passes of the rule × batch rows / rows.
+
+    BulkSGD and DomSGD also pay for their directions: about k + 2 products of two passes each time they are found.
+    What readings cost is not counted.
+    """
+    name = spec.rule.name
+    if name not in PASSES:
+        raise BadInput(f"rule must be one of {', '.join(PASSES)}; got {name!r}{nearest(name, PASSES)}")
+    steps = steps_of(spec, rows)
+    found = steps * PASSES[name] * _size(spec, rows) / rows
+    if name in ("bulk", "dom"):
+        k, refresh = (spec.rule.options.get(option, default) for option, default in (("k", 5), ("refresh", 1)))
+        if isinstance(k, int) and isinstance(refresh, int) and refresh > 0:
+            found += math.ceil(steps / refresh) * 2 * (k + 2)
+    return found
+
+
+def _size(spec: RunSpec, rows: int) -> int:
+    return rows if spec.stop.batch == "full" else min(int(spec.stop.batch), rows)

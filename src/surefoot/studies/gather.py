@@ -1,0 +1,90 @@
+"""A study read back from its folder: results first, journals only where a table asks for them. No torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from surefoot.errors import BadInput
+from surefoot.studies.folder import StudyFolder
+from surefoot.studies.measures import measure
+
+__all__ = ["GatheredRun", "GatheredStudy", "gather"]
+
+
+@dataclass(frozen=True)
+class GatheredRun:
+    """A run as its files tell: ``outcome`` is finished, diverged, failed or unfinished.
+
+    ``place`` is what each axis is, as text, the seed among them; ``counted`` is False for a candidate that was not
+    chosen, which no table shows.
+    """
+
+    label: str
+    place: dict[str, str]
+    id: str | None
+    outcome: str
+    result: dict[str, Any]
+    folder: Path
+    counted: bool = True
+
+    def measure(self, names: Sequence[str]) -> dict[str, float]:
+        """Quantities by name; see `surefoot.studies.measures`."""
+        return measure(self.result, self.folder, names)
+
+
+@dataclass(frozen=True)
+class GatheredStudy:
+    """A study's name, axes, tables and runs."""
+
+    name: str
+    scale: str | None
+    axes: list[str]
+    entry_axes: list[str]
+    tables: list[dict[str, Any]]
+    chosen: list[dict[str, Any]]
+    runs: list[GatheredRun]
+
+
+def gather(path: Path) -> GatheredStudy:
+    """The study in a folder."""
+    folder = StudyFolder(path)
+    found = folder.read()
+    try:
+        chosen = found.get("chosen") or []
+        select, method_axis = found.get("select"), found.get("method_axis")
+        runs = [_one(folder, each, select, method_axis, chosen) for each in found["runs"]]
+        return GatheredStudy(
+            str(found["name"]),
+            found["scale"],
+            [str(axis) for axis in found["axes"]],
+            [str(axis) for axis in found["entry_axes"]],
+            list(found["tables"]),
+            list(chosen),
+            runs,
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise BadInput(f"{str(path / 'study.json')!r} is harmed ({error!r}); surefoot study writes it anew") from error
+
+
+def _one(folder: StudyFolder, run: dict[str, Any], select: Any, method_axis: Any, chosen: Any) -> GatheredRun:
+    name = run["id"]
+    place = {str(axis): str(run["shown"][axis]) for axis in run["order"]} | {"seed": str(run["seed"])}
+    result = None if name is None else folder.result(name)
+    failed = name is not None and result is None and folder.failure(name) is not None
+    outcome = str(result["outcome"]) if result else "failed" if failed else "unfinished"
+    counted = select is None or _counted(place, select, method_axis, chosen)
+    where = folder.path if name is None else folder.run(name)
+    return GatheredRun(str(run["label"]), place, name, outcome, result or {}, where, counted)
+
+
+def _counted(place: dict[str, str], select: Any, method_axis: Any, chosen: Any) -> bool:
+    """Of the choosing method only the chosen candidate stands beside the others."""
+    if place.get(method_axis) != select["method"]:
+        return True
+    for choice in chosen:
+        if all(place.get(axis) == text for axis, text in choice["group"].items()):
+            return all(place.get(axis) == text for axis, text in choice["values"].items())
+    return False

@@ -1,0 +1,144 @@
+"""A study's runs, all checked before the first starts: labels, specs, names of their folders, predicted cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from surefoot.errors import BadInput
+from surefoot.studies.costs import cost_of, steps_of
+from surefoot.studies.facts import Library
+from surefoot.studies.grid import Place, places
+from surefoot.studies.spec import SelectSpec, StudySpec
+from surefoot.training.spec import RunSpec, spec_of
+
+__all__ = ["Choices", "Group", "Plan", "Planned", "group_of", "make_plan"]
+
+Group = tuple[tuple[str, str], ...]
+# What was chosen for each group of runs: axis -> value as shown.
+Choices = Mapping[Group, Mapping[str, str]]
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One run.
+
+    Attributes:
+        shown, values: what each axis is here, as text and as a value.
+        stage: 1, or 2 for a run that waits for the choice of the first stage.
+        decided: False while that choice is not made; the values of its axes are then those of the first grid point.
+        id: of its folder; None while not decided, or where the data is missing.
+        steps, cost: None where it takes missing data to know.
+    """
+
+    label: str
+    shown: dict[str, str]
+    values: dict[str, Any]
+    seed: int
+    stage: int
+    decided: bool
+    spec: RunSpec
+    id: str | None
+    steps: int | None
+    cost: float | None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All runs of a study at a scale."""
+
+    study: StudySpec
+    scale: str | None
+    runs: list[Planned]
+
+    @property
+    def method_axis(self) -> str | None:
+        """The axis of which ``select.method`` is an entry."""
+        return None if self.study.select is None else _method_axis(self.study, self.study.select)
+
+
+def make_plan(study: StudySpec, scale: str | None, library: Library, choices: Choices | None = None) -> Plan:
+    """The runs at a scale; those of the second stage of ``select`` are decided once there are ``choices``."""
+    name, chosen_scale = study.at_scale(scale)
+    found = places(study, chosen_scale)
+    if study.select is None:
+        runs = [_planned(place, library) for place in found]
+    else:
+        runs = _two_stages(study, study.select, found, library, choices)
+    _check_different(runs)
+    return Plan(study, name, runs)
+
+
+def group_of(shown: Mapping[str, str], method_axis: str, select: SelectSpec, known: Sequence[str]) -> Group:
+    """Runs for which one choice is made: those that agree on the axes that the choosing method has, too."""
+    left_out = {method_axis, *select.axes}
+    return tuple((axis, text) for axis, text in shown.items() if axis in known and axis not in left_out)
+
+
+def _two_stages(
+    study: StudySpec, select: SelectSpec, found: list[Place], library: Library, choices: Choices | None
+) -> list[Planned]:
+    axis = _method_axis(study, select)
+    first = [place for place in found if place.shown[axis] == select.method]
+    runs = [_planned(place, library) for place in first]
+    for run in runs:
+        if run.spec.data.val == 0:
+            raise BadInput(f"{run.label}: select.metric {select.metric} needs validation examples; set data.val")
+    known = list(first[0].shown)
+    seen: set[Any] = set()
+    for place in found:
+        if place.shown[axis] == select.method:
+            continue
+        kept = (place.seed, *((name, text) for name, text in place.shown.items() if name not in select.axes))
+        if choices is None:
+            if kept not in seen:
+                runs.append(_planned(place, library, stage=2, unknown=select.axes))
+            seen.add(kept)
+            continue
+        choice = choices[group_of(place.shown, axis, select, known)]
+        if all(place.shown.get(name, text) == text for name, text in choice.items()):
+            runs.append(_planned(place, library, stage=2))
+    return runs
+
+
+def _method_axis(study: StudySpec, select: SelectSpec) -> str:
+    return next(axis for axis, each in study.axes.items() if select.method in [entry.name for entry in each.entries])
+
+
+def _planned(place: Place, library: Library, stage: int = 1, unknown: Sequence[str] = ()) -> Planned:
+    label = place.label(unknown)
+    spec = spec_of(place.table, label)
+    try:
+        facts, rows = library.of(spec.data.name), library.rows(spec.data)
+        cost = None if rows is None else cost_of(spec, rows)
+    except BadInput as error:
+        raise BadInput(f"{label}: {error}") from error
+    return Planned(
+        label,
+        {axis: "?" if axis in unknown else text for axis, text in place.shown.items()},
+        {axis: None if axis in unknown else value for axis, value in place.values.items()},
+        place.seed,
+        stage,
+        not unknown,
+        spec,
+        None if unknown or facts is None else spec.run_id(facts.digest),
+        None if rows is None else steps_of(spec, rows),
+        cost,
+    )
+
+
+def _check_different(runs: Sequence[Planned]) -> None:
+    labels: set[str] = set()
+    ids: dict[str, str] = {}
+    for run in runs:
+        if run.label in labels:
+            raise BadInput(f"two runs have the label {run.label!r}; give the entries of the axes different names")
+        labels.add(run.label)
+        # Without the data the spec itself says whether two runs are the same.
+        name = run.id or (run.spec.run_id("") if run.decided else run.label)
+        if name in ids:
+            raise BadInput(
+                f"{ids[name]!r} and {run.label!r} are the same run; an axis sets what another overrides, or nothing"
+            )
+        ids[name] = run.label

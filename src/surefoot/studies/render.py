@@ -1,0 +1,124 @@
+"""Tables as text, Markdown, LaTeX, CSV or JSON; nothing in a cell is obeyed by what shows it."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+
+from surefoot.reports.text import plain
+from surefoot.studies.tables import Cell, Table
+from surefoot.training.records import canonical
+
+__all__ = ["FORMATS", "render"]
+
+
+def render(tables: Sequence[Table], how: str) -> str:
+    """All tables in one of `FORMATS`."""
+    return FORMATS[how](tables)
+
+
+def _each(one: Callable[[Table], str]) -> Callable[[Sequence[Table]], str]:
+    return lambda tables: "\n\n".join(one(table) for table in tables)
+
+
+def _grid(table: Table) -> list[list[str]]:
+    head = ["", *(plain(column) for column in table.columns)]
+    return [head, *([plain(label), *(plain(cell.text) for cell in cells)] for label, cells in table.rows)]
+
+
+def _text(table: Table) -> str:
+    grid = _grid(table)
+    widths = [max(len(row[i]) for row in grid) for i in range(len(grid[0]))]
+    lines = [plain(table.caption or table.name)]
+    for row in grid:
+        first, *rest = (
+            text.ljust(width) if i == 0 else text.rjust(width)
+            for i, (text, width) in enumerate(zip(row, widths, strict=True))
+        )
+        lines.append("  ".join([first, *rest]).rstrip())
+    return "\n".join([*lines, *(f"  {plain(note)}" for note in table.notes)])
+
+
+def _markdown(table: Table) -> str:
+    def line(cells: Sequence[str]) -> str:
+        return "| " + " | ".join(cell.strip().replace("\\", "\\\\").replace("|", "\\|") for cell in cells) + " |"
+
+    head, *rows = _grid(table)
+    rule = "|---|" + "---:|" * (len(head) - 1)
+    lines = [f"**{plain(table.caption or table.name)}**", "", line(head), rule, *(line(row) for row in rows), ""]
+    return "\n".join([*lines, *(f"- {plain(note)}" for note in table.notes)])
+
+
+_SPECIAL = {"\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{",
+            "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "−": "$-$", "–": "--",
+            "ρ": r"$\rho$", "<": "$<$", ">": "$>$"}  # fmt: skip
+
+
+def _latex(table: Table) -> str:
+    def line(cells: Sequence[str]) -> str:
+        return " & ".join("".join(_SPECIAL.get(char, char) for char in cell.strip()) for cell in cells) + r" \\"
+
+    head, *rows = _grid(table)
+    lines = [
+        f"% {plain(table.name)}",
+        rf"\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}",
+        r"\toprule",
+        line(head),
+        r"\midrule",
+        *(line(row) for row in rows),
+        r"\bottomrule",
+        r"\end{tabular}",
+    ]
+    return "\n".join([*lines, *(f"% {plain(note)}" for note in table.notes)])
+
+
+_FACTS = ("mean", "std", "n", "low", "high", "p", "runs", "of", "paper")
+
+
+def _csv(tables: Sequence[Table]) -> str:
+    """One line a cell: the numbers in full."""
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(["table", "row", "column", "text", *_FACTS])
+    for table in tables:
+        for label, cells in table.rows:
+            for column, cell in zip(table.columns, cells, strict=True):
+                facts = [cell.facts.get(name, "") for name in _FACTS]
+                writer.writerow([plain(table.name), plain(label).strip(), plain(column), plain(cell.text), *facts])
+    return stream.getvalue().rstrip("\n")
+
+
+def _json(tables: Sequence[Table]) -> str:
+    def cell(column: str, found: Cell) -> dict[str, object]:
+        return {"column": column, "text": found.text, **found.facts}
+
+    return canonical(
+        {
+            "tables": [
+                {
+                    "name": table.name,
+                    "kind": table.kind,
+                    "caption": table.caption,
+                    "notes": table.notes,
+                    "rows": [
+                        {
+                            "row": label.strip(),
+                            "cells": [cell(*pair) for pair in zip(table.columns, cells, strict=True)],
+                        }
+                        for label, cells in table.rows
+                    ],
+                }
+                for table in tables
+            ]
+        }
+    )
+
+
+FORMATS: dict[str, Callable[[Sequence[Table]], str]] = {
+    "text": _each(_text),
+    "markdown": _each(_markdown),
+    "latex": _each(_latex),
+    "csv": _csv,
+    "json": _json,
+}

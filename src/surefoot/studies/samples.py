@@ -1,0 +1,109 @@
+"""Runs gathered into the rows of a table: which count, which are left out, and what each row's sample is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from surefoot.errors import BadInput
+from surefoot.studies.gather import GatheredRun, GatheredStudy
+from surefoot.studies.spec import TableSpec
+
+__all__ = ["Roles", "Row", "roles_of", "rows_of"]
+
+Key = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Roles:
+    """What each axis is to a table: part of the rows, what means are taken over, or averaged before that."""
+
+    rows: list[str]
+    over: list[str]
+    average: list[str]
+
+
+@dataclass
+class Row:
+    """One row: its label, the measures at each of its points, and how its runs ended."""
+
+    label: str
+    points: dict[Key, list[dict[str, float]]] = field(default_factory=dict)
+    outcomes: Counter[str] = field(default_factory=Counter)
+
+    def at_points(self, name: str) -> dict[Key, float]:
+        """A measure at each point, averaged over what is averaged first; points without it are left out."""
+        found = {key: [each[name] for each in group if np.isfinite(each[name])] for key, group in self.points.items()}
+        return {key: float(np.mean(values)) for key, values in found.items() if values}
+
+    def values(self, name: str) -> list[float]:
+        """A measure's sample."""
+        return list(self.at_points(name).values())
+
+    @property
+    def total(self) -> int:
+        """How many runs there are, ended or not."""
+        return self.outcomes.total()
+
+    @property
+    def finished(self) -> int:
+        """How many runs count."""
+        return self.outcomes["finished"]
+
+    def left_out(self) -> str:
+        """A sentence on the runs that do not count; empty if all do."""
+        rest = [f"{n} {outcome}" for outcome, n in sorted(self.outcomes.items()) if outcome != "finished"]
+        return f"{self.label}: left out of {self.total} runs: {', '.join(rest)}" if rest else ""
+
+
+def rows_of(study: GatheredStudy, spec: TableSpec, names: Sequence[str]) -> list[Row]:
+    """The rows of a table, in the order of the study, with the named measures of every finished run."""
+    roles = roles_of(study, spec)
+    found: dict[str, Row] = {}
+    for run in study.runs:
+        if not run.counted:
+            continue
+        label = _label(study, run, roles.rows)
+        row = found.setdefault(label, Row(label))
+        row.outcomes[run.outcome] += 1
+        if run.outcome == "finished":
+            key = tuple((axis, run.place[axis]) for axis in roles.over if axis in run.place)
+            row.points.setdefault(key, []).append(run.measure(names))
+    rows = list(found.values())
+    _check_read(spec, rows, names)
+    return rows
+
+
+def roles_of(study: GatheredStudy, spec: TableSpec) -> Roles:
+    """The axes' roles: rows are those of entries if not said otherwise.
+
+    An axis that a table says nothing of goes to ``over`` if that is not given, and else to the rows, but for the seed,
+    which is then averaged first.
+    """
+    row_axes = list(spec.rows) or [axis for axis in study.entry_axes if axis not in (*spec.over, *spec.average)]
+    rest = [axis for axis in study.axes if axis not in (*row_axes, *spec.over, *spec.average)]
+    seed = [] if "seed" in (*row_axes, *spec.over, *spec.average) else ["seed"]
+    if not spec.over:
+        return Roles(row_axes, rest + seed, list(spec.average))
+    return Roles(row_axes + rest, list(spec.over), [*spec.average, *seed])
+
+
+def _label(study: GatheredStudy, run: GatheredRun, axes: Sequence[str]) -> str:
+    parts = [
+        run.place[axis] if axis in study.entry_axes else f"{axis}={run.place[axis]}"
+        for axis in axes
+        if axis in run.place
+    ]
+    return " ".join(parts) or "all"
+
+
+def _check_read(spec: TableSpec, rows: Sequence[Row], names: Sequence[str]) -> None:
+    """A measure that no run has is a wrong name, not a column of gaps."""
+    numbers = [each for row in rows for group in row.points.values() for each in group]
+    for name in names:
+        # A relation may be undefined for every run, where a quantity that is read always has a value.
+        if numbers and len(name.split()) < 3 and all(np.isnan(each[name]) for each in numbers):
+            raise BadInput(f"table {spec.name!r}: no run has readings of {name.split()[-1]!r}; see track in the base")

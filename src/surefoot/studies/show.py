@@ -1,0 +1,142 @@
+"""What a person sees while a study runs: a live table on a terminal, one line for each ended run elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+from surefoot.reports.text import plain
+from surefoot.studies.runner import Task
+
+__all__ = ["Lines", "Live", "sentence"]
+
+_ORDER = ("running", "failed", "diverged", "interrupted", "elsewhere", "waiting", "finished")
+
+
+def sentence(task: Task) -> str:
+    """How a run ended, in a line."""
+    before = "" if task.fresh else "had "
+    said = {
+        "finished": f"{before}finished after {task.step:,} steps",
+        "diverged": f"{before}diverged at step {task.step:,}",
+        "failed": f"{before}failed: {task.error}" + ("" if task.fresh else " (--retry-failed tries it again)"),
+    }.get(task.state, task.state)
+    ece = "" if task.ece is None or task.state == "failed" else f", test ECE {task.ece:.4f}"
+    return plain(f"{task.run.label}: {said}{ece}")
+
+
+class Lines:
+    """One line for each run that ends, at once; runs that had finished before are counted in one line."""
+
+    def __init__(self, write: Callable[[str], None]) -> None:
+        self._write = write
+        self._before = 0
+
+    def __enter__(self) -> Lines:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._say_before()
+
+    def ended(self, task: Task) -> None:
+        """Say so."""
+        if task.state == "finished" and not task.fresh:
+            self._before += 1
+            return
+        self._say_before()
+        self._write(sentence(task))
+
+    def tick(self, tasks: Sequence[Task], waiting: int) -> None:
+        """Say how many runs there was nothing left to do for."""
+        self._say_before()
+
+    def _say_before(self) -> None:
+        if self._before:
+            self._write(f"{self._before:,} runs had finished before")
+            self._before = 0
+
+
+class Live:
+    """A table of all runs on stderr, as far as the terminal is high: those at work and those that went wrong first."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.live import Live as Screen
+
+        self._console = Console(stderr=True, highlight=False)
+        self._screen = Screen(console=self._console, auto_refresh=False, transient=True)
+        self._began = time.monotonic()
+        self._next = 0.0
+
+    def __enter__(self) -> Live:
+        self._screen.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._screen.stop()
+
+    def ended(self, task: Task) -> None:
+        """A failure stays on the screen."""
+        if task.state == "failed":
+            self._console.print(sentence(task), markup=False)
+
+    def tick(self, tasks: Sequence[Task], waiting: int) -> None:
+        """Draw the table, twice a second at most."""
+        if time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + 0.5
+        self._screen.update(self._table(tasks, waiting), refresh=True)
+
+    def _table(self, tasks: Sequence[Task], waiting: int) -> Any:
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=None, pad_edge=False)
+        for name in ("run", "state", "step", "", "loss", "test ECE", "left"):
+            table.add_column(name, justify="left" if name in ("run", "state", "") else "right", no_wrap=True)
+        room = max(3, self._console.height - 4)
+        ordered = sorted(tasks, key=lambda task: _ORDER.index(task.state))
+        for task in ordered[:room]:
+            table.add_row(Text(plain(task.run.label)), task.state, *_progress(task))
+        counts = ", ".join(f"{n} {state}" for state in _ORDER if (n := sum(t.state == state for t in tasks)))
+        rest = f", {waiting} to be decided" if waiting else ""
+        table.caption = f"{counts}{rest}{self._left(tasks)}"
+        table.caption_justify = "left"
+        return table
+
+    def _left(self, tasks: Sequence[Task]) -> str:
+        """The time left for all runs, if what is left goes as fast as what was done since we began."""
+        done = left = 0.0
+        for task in tasks:
+            cost, steps = task.run.cost or 0.0, task.run.steps or 1
+            first = max(task.start, 0)
+            if task.state in ("finished", "diverged") and task.fresh:
+                done += cost * (1 - first / steps)
+            elif task.state == "running" and task.start >= 0:
+                done += cost * (task.step - first) / steps
+            if not task.ended:
+                left += cost * (1 - task.step / steps)
+        elapsed = time.monotonic() - self._began
+        return f"; {_clock(left / done * elapsed)} left" if done and left else ""
+
+
+def _progress(task: Task) -> list[str]:
+    steps = task.run.steps
+    share = min(1.0, task.step / steps) if steps else 0.0
+    full = round(12 * share)
+    left = ""
+    if task.state == "running" and task.start >= 0 and task.step > task.start and steps:
+        left = _clock((steps - task.step) * (time.monotonic() - task.began) / (task.step - task.start))
+    return [
+        f"{task.step:,}/{steps:,}" if steps else f"{task.step:,}",
+        "━" * full + "╌" * (12 - full),
+        "" if task.loss is None else f"{task.loss:.4f}",
+        "" if task.ece is None else f"{task.ece:.4f}",
+        left,
+    ]
+
+
+def _clock(seconds: float) -> str:
+    return str(timedelta(seconds=round(min(seconds, 8.64e7))))

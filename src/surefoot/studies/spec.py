@@ -1,0 +1,330 @@
+"""What a study is: a base run, axes, seeds, scales, how values are chosen, and which tables are drawn from it."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from surefoot.checks import nearest
+from surefoot.errors import BadInput
+from surefoot.studies.measures import check_measure
+from surefoot.training.spec import clear_error
+
+__all__ = [
+    "AxisSpec",
+    "EntrySpec",
+    "Override",
+    "ScaleSpec",
+    "SelectSpec",
+    "StudySpec",
+    "TableSpec",
+    "number_of",
+    "read_study",
+    "study_of",
+    "table_of",
+]
+
+_FRACTION = re.compile(r"(\d+(?:\.\d+)?)/(\d+(?:\.\d+)?)")
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def _values(given: Any) -> Any:
+    """A list of numbers, words or true and false, none of them twice."""
+    if not isinstance(given, list | tuple) or not given:
+        raise ValueError("values must be a list with one value at least")
+    for value in given:
+        if not isinstance(value, bool | int | float | str):
+            raise ValueError(f"values must be numbers, words, true or false; for tables take entries; got {value!r}")
+    if len({(type(value), value) for value in given}) < len(given):
+        raise ValueError(f"a value is given twice in {list(given)!r}")
+    return tuple(given)
+
+
+def number_of(value: Any) -> Any:
+    """A word such as ``"2/70"``, as papers write learning rates, is the number; anything else is itself."""
+    found = _FRACTION.fullmatch(value) if isinstance(value, str) else None
+    if found is None:
+        return value
+    if float(found[2]) == 0:
+        raise BadInput(f"a fraction needs a denominator above 0; got {value!r}")
+    return float(found[1]) / float(found[2])
+
+
+class Override(_Table):
+    """What an entry or a scale changes about an axis of values: other values, another key, or no such axis.
+
+    Written as a list, as ``{ key = …, values = … }`` with one of the two or both, or as ``false``.
+    """
+
+    key: str | None = None
+    values: tuple[Any, ...] | None = None
+    absent: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short(cls, given: Any) -> Any:
+        if given is False:
+            return {"absent": True}
+        return {"values": given} if isinstance(given, list) else given
+
+    @field_validator("values", mode="before")
+    @classmethod
+    def _checked(cls, given: Any) -> Any:
+        return None if given is None else _values(given)
+
+
+class EntrySpec(BaseModel):
+    """A named entry of an axis: run tables laid over the base, and what it changes about axes of values."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    name: str = Field(min_length=1)
+    over: dict[str, Override] = {}
+
+    @property
+    def tables(self) -> dict[str, Any]:
+        """The run tables."""
+        return dict(self.model_extra or {})
+
+
+class AxisSpec(_Table):
+    """An axis: a list of entries, or a key with its values."""
+
+    entries: tuple[EntrySpec, ...] = ()
+    key: str | None = None
+    values: tuple[Any, ...] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short(cls, given: Any) -> Any:
+        if isinstance(given, list):
+            if not given:
+                raise ValueError("is empty; give it entries, or a key and values")
+            if not all(isinstance(each, Mapping) for each in given):
+                raise ValueError('a list of values needs its key: { key = "rule.lr", values = [...] }')
+            return {"entries": given}
+        return given
+
+    @field_validator("values", mode="before")
+    @classmethod
+    def _checked(cls, given: Any) -> Any:
+        return _values(given)
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> AxisSpec:
+        if not self.entries and (self.key is None or not self.values):
+            raise ValueError("must be a list of entries, or a key and values")
+        if self.entries and (self.key is not None or self.values):
+            raise ValueError("has entries, and then no key or values of its own")
+        names = [entry.name for entry in self.entries]
+        if len(set(names)) < len(names):
+            raise ValueError(f"two entries have the same name: {', '.join(names)}")
+        if self.key == "seed":
+            raise ValueError("seeds are not an axis; give seeds = [0, 1, 2]")
+        return self
+
+
+class ScaleSpec(BaseModel):
+    """Run tables laid over the base, and the seeds and values that go with that scale."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    seeds: tuple[int, ...] | None = None
+    over: dict[str, Override] = {}
+
+    @property
+    def tables(self) -> dict[str, Any]:
+        """The run tables."""
+        return dict(self.model_extra or {})
+
+
+class SelectSpec(_Table):
+    """Choose the values of some axes on validation with one method; the other methods take them over."""
+
+    method: str
+    axes: tuple[str, ...] = Field(min_length=1)
+    metric: str = "val.nll"
+
+    @field_validator("metric")
+    @classmethod
+    def _held_out(cls, given: str) -> str:
+        if not given.startswith("val."):
+            raise ValueError(f"choices are made on validation, such as val.nll or val.accuracy; got {given!r}")
+        return given
+
+
+Kind = Literal["summary", "correlation", "hypotheses", "compare"]
+
+
+class TableSpec(_Table):
+    """One table: its kind, its quantities, its rows, what its means run over, and what a paper printed.
+
+    Axes in ``average`` are averaged before means and deviations are taken ``over`` others.
+    """
+
+    name: str = Field(min_length=1)
+    kind: Kind = "summary"
+    caption: str = ""
+    metrics: tuple[str, ...] = ()
+    rows: tuple[str, ...] = ()
+    over: tuple[str, ...] = ()
+    average: tuple[str, ...] = ()
+    baseline: str | None = None
+    test: Literal["t", "signs"] = "t"
+    level: float = Field(default=0.95, gt=0, lt=1)
+    digits: int | None = Field(default=None, ge=0, le=12)
+    intervals: bool = False
+    paper: dict[str, dict[str, str]] = {}
+
+    @field_validator("rows", "over", "average", "metrics", mode="before")
+    @classmethod
+    def _one(cls, given: Any) -> Any:
+        return [given] if isinstance(given, str) else given
+
+    @field_validator("metrics")
+    @classmethod
+    def _measures(cls, given: tuple[str, ...]) -> tuple[str, ...]:
+        for name in given:
+            check_measure(name)
+        return given
+
+
+class StudySpec(_Table):
+    """A whole study."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    base: dict[str, Any]
+    axes: dict[str, AxisSpec] = {}
+    zip: dict[str, tuple[str, ...]] = {}
+    seeds: tuple[int, ...] = Field(default=(0,), min_length=1)
+    limit: int = Field(default=1000, ge=1)
+    scale: str | None = None
+    scales: dict[str, ScaleSpec] = {}
+    select: SelectSpec | None = None
+    tables: tuple[TableSpec, ...] = ()
+
+    @model_validator(mode="after")
+    def _names_fit(self) -> StudySpec:
+        for group, axes in self.zip.items():
+            for axis in axes:
+                _known(f"zip.{group}", axis, self.axes)
+        zipped = [axis for axes in self.zip.values() for axis in axes]
+        if len(set(zipped)) < len(zipped):
+            raise ValueError(f"an axis is in two groups of zip: {', '.join(zipped)}")
+        for name, axis_ in self.axes.items():
+            if name in ("seed", "run"):
+                raise ValueError(f"an axis must not be named {name!r}")
+            for entry in axis_.entries:
+                self._check_over(f"axes.{name}, entry {entry.name!r}, over", entry.over)
+        for name, scale in self.scales.items():
+            self._check_over(f"scales.{name}.over", scale.over)
+        self._check_seeds()
+        self._check_select()
+        self._check_tables()
+        return self
+
+    def _check_over(self, place: str, over: Mapping[str, Override]) -> None:
+        for axis in over:
+            _known(place, axis, [name for name, each in self.axes.items() if not each.entries])
+
+    def _check_seeds(self) -> None:
+        tables = [self.base, *(each.tables for each in self.scales.values())]
+        tables += [entry.tables for axis in self.axes.values() for entry in axis.entries]
+        if any("seed" in table for table in tables):
+            raise ValueError("a study takes seeds = [0, 1, 2], not the seed of a run")
+        for seeds in (self.seeds, *(each.seeds for each in self.scales.values() if each.seeds is not None)):
+            if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0:
+                raise ValueError(f"seeds must be different whole numbers of at least 0; got {list(seeds)}")
+
+    def _check_select(self) -> None:
+        if self.select is None:
+            return
+        names = [entry.name for axis in self.axes.values() for entry in axis.entries]
+        _known("select.method", self.select.method, names)
+        if names.count(self.select.method) > 1:
+            raise ValueError(f"select.method {self.select.method!r} is an entry of two axes; rename one")
+        for axis in self.select.axes:
+            _known("select.axes", axis, [name for name, each in self.axes.items() if not each.entries])
+        for name in self.select.axes:
+            if any(entry.over[name].values for entry in self.entries_over(name)):
+                raise ValueError(f"select chooses {name} for all methods; no entry may give values of its own for it")
+
+    def _check_tables(self) -> None:
+        names = [table.name for table in self.tables]
+        if len(set(names)) < len(names):
+            raise ValueError(f"two tables have the same name: {', '.join(names)}")
+        for table in self.tables:
+            named = [*table.rows, *table.over, *table.average]
+            for axis in named:
+                _known(f"table {table.name!r}", axis, [*self.axes, "seed"])
+            twice = [axis for axis in named if named.count(axis) > 1]
+            if twice:
+                raise ValueError(f"table {table.name!r}: {twice[0]!r} is in more than one of rows, over and average")
+
+    def entries_over(self, axis: str) -> list[EntrySpec]:
+        """The entries that change something about an axis of values."""
+        return [entry for each in self.axes.values() for entry in each.entries if axis in entry.over]
+
+    def at_scale(self, name: str | None) -> tuple[str | None, ScaleSpec]:
+        """The scale of that name, or the file's own choice; an empty one if the study has none."""
+        if not self.scales:
+            if name is not None:
+                raise BadInput(f"study {self.name!r} has no scales; leave out scale {name!r}")
+            return None, ScaleSpec()
+        wanted = name or self.scale
+        if wanted is None:
+            raise BadInput(f"study {self.name!r} has the scales {', '.join(self.scales)}; choose one with --scale")
+        if wanted not in self.scales:
+            have = ", ".join(self.scales)
+            raise BadInput(f"scale must be one of {have}; got {wanted!r}{nearest(wanted, self.scales)}")
+        return wanted, self.scales[wanted]
+
+
+def _known(place: str, name: str, choices: Any) -> None:
+    if name not in choices:
+        hint = nearest(name, choices) or (f"; there are {', '.join(choices)}" if choices else "")
+        raise ValueError(f"{place}: there is no {name!r}{hint}")
+
+
+def read_study(path: Path) -> StudySpec:
+    """The study in a TOML file."""
+    try:
+        table = tomllib.loads(path.read_text())
+    except FileNotFoundError as error:
+        raise BadInput(f"no study at {str(path)!r}; give the path of a .toml file") from error
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise BadInput(f"{path.name} is no TOML file: {error}") from error
+    return study_of(table, path.name)
+
+
+def study_of(table: Mapping[str, Any], source: str = "study") -> StudySpec:
+    """A `StudySpec` of plain tables, or an error that names the key, what it must be, and the nearest right one."""
+    try:
+        return StudySpec.model_validate(dict(table))
+    except ValidationError as error:
+        raise clear_error(error, source, _keys_at, lambda part: part == "entries") from error
+
+
+def table_of(table: Any) -> TableSpec:
+    """A `TableSpec` as a study's folder keeps it."""
+    try:
+        return TableSpec.model_validate(table)
+    except ValidationError as error:
+        raise BadInput("study.json holds a table that is none; surefoot study writes it anew") from error
+
+
+_KINDS: dict[str, type[BaseModel]] = {"axes": AxisSpec, "select": SelectSpec, "tables": TableSpec, "over": Override}
+
+
+def _keys_at(location: tuple[Any, ...]) -> list[str]:
+    """The keys of the innermost table on the way to a place."""
+    found: type[BaseModel] = StudySpec
+    for part in location:
+        found = _KINDS.get(str(part), found)
+    return [name for name in found.model_fields if name not in ("entries", "absent")]

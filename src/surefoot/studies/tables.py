@@ -1,0 +1,254 @@
+"""The kinds of tables: summaries, paper A's correlations, its two hypotheses, paired comparisons. No torch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Any
+
+from surefoot.checks import nearest
+from surefoot.errors import BadInput
+from surefoot.studies.gather import GatheredStudy
+from surefoot.studies.measures import heading
+from surefoot.studies.samples import Row, roles_of, rows_of
+from surefoot.studies.spec import TableSpec, table_of
+from surefoot.studies.statistics import Summary, holm, paired_t, sign_flips, summarise
+
+__all__ = ["Cell", "Table", "tables_of"]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What is shown, and the numbers behind it."""
+
+    text: str
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Named rows of cells under headings, with what has to be said below."""
+
+    name: str
+    kind: str
+    caption: str
+    columns: list[str]
+    rows: list[tuple[str, list[Cell]]]
+    notes: list[str]
+
+
+def tables_of(study: GatheredStudy, which: str | None = None, specs: Sequence[TableSpec] | None = None) -> list[Table]:
+    """The study's tables, or the one named ``which``; ``specs`` instead of those kept with the study."""
+    wanted = [table_of(each) for each in study.tables] if specs is None else list(specs)
+    if not wanted:
+        raise BadInput(f"study {study.name!r} states no tables; add [[tables]] with a name and a kind")
+    names = [spec.name for spec in wanted]
+    if which is not None:
+        if which not in names:
+            raise BadInput(f"--which must be one of {', '.join(names)}; got {which!r}{nearest(which, names)}")
+        wanted = [spec for spec in wanted if spec.name == which]
+    return [_KINDS[spec.kind](study, spec) for spec in wanted]
+
+
+def _summary(study: GatheredStudy, spec: TableSpec) -> Table:
+    metrics = list(spec.metrics or ("test.accuracy", "test.ece", "test.nll"))
+    rows = rows_of(study, spec, metrics)
+    columns, cells = [], {row.label: list[Cell]() for row in rows}
+    for name in metrics:
+        columns.append(heading(name))
+        for row in rows:
+            cells[row.label].append(_mean(row, name, spec, 3))
+        printed = spec.paper.get(name)
+        if printed:
+            columns.append("paper")
+            for row in rows:
+                cells[row.label].append(_printed(printed, row.label))
+    for row in rows:
+        cells[row.label].append(_runs(row))
+    return Table(
+        spec.name, spec.kind, spec.caption, [*columns, "runs"], [(row.label, cells[row.label]) for row in rows],
+        _notes(study, spec, rows),
+    )  # fmt: skip
+
+
+def _correlation(study: GatheredStudy, spec: TableSpec) -> Table:
+    """Paper A's Table 1: a column a method, a row a measure, the paper's figures below ours."""
+    metrics = list(spec.metrics or ("train.ece", "train.kce", "test.ece", "test.kce"))
+    measures = {name: name if len(name.split()) == 3 else f"pearson {name} sharpness" for name in metrics}
+    groups = rows_of(study, spec, list(measures.values()))
+    rows: list[tuple[str, list[Cell]]] = []
+    for name, full in measures.items():
+        digits = 1 if full.startswith("lag") else 2
+        rows.append((heading(full), [_mean(group, full, spec, digits) for group in groups]))
+        printed = spec.paper.get(name)
+        if printed:
+            rows.append(("  paper", [_printed(printed, group.label) for group in groups]))
+    rows.append(("runs", [_runs(group) for group in groups]))
+    notes = _notes(study, spec, groups)
+    if any(full.startswith("lag") for full in measures.values()):
+        notes.append(
+            "lead(a, b): where the cross-correlation of the readings peaks, in readings or steps; above 0 if b leads a"
+        )
+    return Table(spec.name, spec.kind, spec.caption, [group.label for group in groups], rows, notes)
+
+
+_PEAK, _END, _SHARP_PEAK, _SHARP_END = "max train.ece", "train.ece", "max sharpness", "sharpness"
+
+
+def _hypotheses(study: GatheredStudy, spec: TableSpec) -> Table:
+    """Paper A, Section 3.2: does a flat end, or do flat directions on the way, go with a low calibration error?"""
+    names = [_PEAK, _END, _SHARP_PEAK, _SHARP_END]
+    rows = rows_of(study, spec, names)
+    baseline = _baseline(spec, rows) if rows else None
+    found: list[tuple[str, list[Cell]]] = []
+    for row in rows:
+        cells = [_mean(row, name, spec, 3 if "ece" in name else 2) for name in names]
+        found.append((row.label, [*cells, _verdict(row, baseline), _runs(row)]))
+    notes = _notes(study, spec, rows)
+    if baseline is not None:
+        notes += [
+            f"reads as: against {baseline.label}, by more than a standard error of the difference: is the end flatter "
+            "(final sharpness), is the peak of train ECE lower?",
+            "H1 (flat minima): flatter means better calibrated; H2 (flat directions): calibration improves though the "
+            "end is not flatter",
+        ]
+    columns = ["peak train ECE", "final train ECE", "peak sharpness", "final sharpness", "reads as", "runs"]
+    return Table(spec.name, spec.kind, spec.caption, columns, found, notes)
+
+
+def _verdict(row: Row, baseline: Row | None) -> Cell:
+    if baseline is None or row is baseline:
+        return Cell("baseline")
+    flatter, lower = (_below(row.values(name), baseline.values(name)) for name in (_SHARP_END, _PEAK))
+    if flatter is None or lower is None:
+        return Cell("–")
+    text = {(True, True): "fits both", (True, False): "against H1", (False, True): "for H2"}.get(
+        (flatter, lower), "neither"
+    )
+    return Cell(text, {"flatter": flatter, "lower_peak": lower})
+
+
+def _below(ours: list[float], theirs: list[float]) -> bool | None:
+    if not ours or not theirs:
+        return None
+    one, other = summarise(ours), summarise(theirs)
+    parts = [each.std**2 / each.n for each in (one, other) if each.n > 1]
+    return other.mean - one.mean > math.sqrt(sum(parts))
+
+
+def _compare(study: GatheredStudy, spec: TableSpec) -> Table:
+    """Paired differences between rows at the same points (seeds, and values of axes), with Holm's correction."""
+    metrics = list(spec.metrics or ("test.accuracy", "test.ece"))
+    rows = rows_of(study, spec, metrics)
+    pairs = _pairs(spec, rows)
+    labels, lines, p_values = [], [], []
+    for name in metrics:
+        for one, other in pairs:
+            first, second = one.at_points(name), other.at_points(name)
+            common = [key for key in first if key in second]
+            ours, theirs = [first[key] for key in common], [second[key] for key in common]
+            test: Callable[[Any, Any], float] = paired_t if spec.test == "t" else sign_flips
+            p_values.append(test(ours, theirs))
+            labels.append(f"{one.label} − {other.label}, {heading(name)}")
+            lines.append(summarise([a - b for a, b in zip(ours, theirs, strict=True)], spec.level))
+    found = []
+    for label, line, p, adjusted in zip(labels, lines, p_values, holm(p_values), strict=True):
+        digits = 4 if spec.digits is None else spec.digits
+        cells = [
+            Cell(str(line.n), {"n": line.n}),
+            Cell(_pm(line, digits), {"mean": line.mean, "std": line.std}),
+            Cell(_interval(line, digits), {"low": line.low, "high": line.high, "level": spec.level}),
+            Cell(_p(p), {"p": p}),
+            Cell(_p(adjusted), {"p": adjusted}),
+        ]
+        found.append((label, cells))
+    which = "paired t" if spec.test == "t" else "sign flips of paired differences"
+    notes = [*_notes(study, spec, rows), f"p: {which}, two-sided; Holm's correction over the {len(found)} tests here"]
+    if any(line.n == 0 for line in lines):
+        notes.append(
+            "n = 0: no common points; where methods have values of their own, average = that axis, over = seed"
+        )
+    columns = ["pairs", "difference", f"{100 * spec.level:g}% interval", "p", "p (Holm)"]
+    return Table(spec.name, spec.kind, spec.caption, columns, found, notes)
+
+
+def _pairs(spec: TableSpec, rows: Sequence[Row]) -> list[tuple[Row, Row]]:
+    if spec.baseline is None or not rows:
+        return [(other, one) for one, other in combinations(rows, 2)]
+    baseline = _baseline(spec, rows)
+    return [(row, baseline) for row in rows if row is not baseline]
+
+
+def _baseline(spec: TableSpec, rows: Sequence[Row]) -> Row:
+    labels = [row.label for row in rows]
+    if spec.baseline is None:
+        return rows[0]
+    if spec.baseline not in labels:
+        near = nearest(spec.baseline, labels)
+        raise BadInput(f"table {spec.name!r}: baseline must be one of {', '.join(labels)}; got {spec.baseline!r}{near}")
+    return rows[labels.index(spec.baseline)]
+
+
+_KINDS: dict[str, Callable[[GatheredStudy, TableSpec], Table]] = {
+    "summary": _summary,
+    "correlation": _correlation,
+    "hypotheses": _hypotheses,
+    "compare": _compare,
+}
+
+
+def _mean(row: Row, name: str, spec: TableSpec, digits: int) -> Cell:
+    found = summarise(row.values(name), spec.level)
+    digits = digits if spec.digits is None else spec.digits
+    text = _pm(found, digits)
+    if spec.intervals and found.n > 1:
+        text += f" {_interval(found, digits)}"
+    facts = {"measure": name, "mean": found.mean, "std": found.std, "n": found.n, "low": found.low, "high": found.high}
+    return Cell(text, facts)
+
+
+def _printed(printed: dict[str, str], label: str) -> Cell:
+    text = printed.get(label, "")
+    return Cell(text, {"paper": text} if text else {})
+
+
+def _runs(row: Row) -> Cell:
+    text = f"{row.finished}" if row.finished == row.total else f"{row.finished} of {row.total}"
+    return Cell(text, {"runs": row.finished, "of": row.total, "outcomes": dict(row.outcomes)})
+
+
+def _notes(study: GatheredStudy, spec: TableSpec, rows: Sequence[Row]) -> list[str]:
+    roles = roles_of(study, spec)
+    over = f" over {' and '.join(roles.over)}" if roles.over else ""
+    averaged = f", each the average over {' and '.join(roles.average)}" if roles.average else ""
+    notes = [
+        f"mean ± standard deviation (ddof = 1){over}{averaged}; intervals are percentile bootstrap of the mean, "
+        f"{100 * spec.level:g}%"
+    ]
+    for choice in study.chosen:
+        where = " ".join(str(text) for text in choice["group"].values())
+        values = ", ".join(f"{axis} = {text}" for axis, text in choice["values"].items())
+        notes.append(f"chosen on validation{f' for {where}' if where else ''}: {values}")
+    return [*notes, *(text for row in rows if (text := row.left_out()))]
+
+
+def _pm(found: Summary, digits: int) -> str:
+    mean = _number(found.mean, digits)
+    return mean if found.n < 2 else f"{mean} ± {_number(found.std, digits)}"
+
+
+def _interval(found: Summary, digits: int) -> str:
+    return "–" if found.n < 2 else f"[{_number(found.low, digits)}, {_number(found.high, digits)}]"
+
+
+def _number(value: float, digits: int) -> str:
+    if math.isnan(value):
+        return "–"
+    small = value != 0 and abs(value) < 0.5 * 10.0**-digits
+    return f"{value:.1e}" if small or abs(value) >= 1e6 else f"{value:.{digits}f}"
+
+
+def _p(value: float) -> str:
+    return "–" if math.isnan(value) else "< 0.0001" if value < 1e-4 else f"{value:.4f}"

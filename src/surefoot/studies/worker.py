@@ -1,0 +1,115 @@
+"""A worker: a process that is told runs on its standard input, one JSON line each, and tells how they go on its output.
+
+It ends with the one who started it: where nobody listens any more, the run at hand is committed and left.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+__all__ = ["main"]
+
+Tell = Callable[[Mapping[str, Any]], None]
+_PAUSE = 0.2  # seconds between two words about a run
+
+
+def main() -> None:
+    """Take orders until there are no more."""
+    signal.signal(signal.SIGTERM, _leave)  # between runs and while one is made ready; a run has its own way to stop
+    signal.signal(signal.SIGINT, _leave)
+    channel = os.dup(1)
+    os.dup2(2, 1)  # what libraries print must not mix with what we tell
+
+    def tell(message: Mapping[str, Any]) -> None:
+        from surefoot.training.records import canonical
+
+        line = (canonical(message) + "\n").encode()
+        while line:
+            line = line[os.write(channel, line) :]
+
+    import surefoot.training.run  # noqa: F401  the long import comes before the first order
+    from surefoot.training.records import restored
+
+    try:
+        tell({"said": "ready"})
+        for line in sys.stdin.buffer:
+            order = restored(json.loads(line))
+            tell(_check(order) if order["do"] == "check" else _run(order, tell))
+    except BrokenPipeError:
+        pass
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
+def _check(order: Mapping[str, Any]) -> dict[str, Any]:
+    """Whether what the specs name can be built; the first that cannot is told."""
+    from surefoot.errors import SurefootError
+    from surefoot.studies.parts import check_parts
+    from surefoot.training.spec import spec_of
+
+    try:
+        for each in order["runs"]:
+            label = each["label"]
+            check_parts(spec_of(each["spec"], label), tuple(each["shape"]), each["classes"])
+    except (SurefootError, TypeError, ValueError) as error:
+        return {"said": "checked", "error": f"{label}: {error}"}
+    return {"said": "checked", "error": None}
+
+
+def _run(order: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
+    from surefoot.errors import BadInput, RunTaken, StorageFault
+    from surefoot.training.run import run
+    from surefoot.training.spec import spec_of
+
+    data = None if order["data"] is None else Path(order["data"])
+    try:
+        result = run(spec_of(order["spec"], order["label"]), Path(order["out"]), data, _Watch(tell))
+    except StorageFault as error:
+        return {"said": "storage", "error": str(error)}
+    except RunTaken:
+        return {"said": "taken"}
+    except BadInput as error:
+        return {"said": "failed", "error": str(error), "trace": traceback.format_exc()}
+    except BrokenPipeError:
+        raise
+    except Exception as error:
+        first = (str(error).splitlines() or [""])[0]
+        return {"said": "failed", "error": f"{type(error).__name__}: {first}", "trace": traceback.format_exc()}
+    return {"said": "ended", "outcome": result.outcome, "step": result.step, "fresh": result.fresh,
+            "id": result.folder.name, "ece": result.final.get("test.ece")}  # fmt: skip
+
+
+class _Watch:
+    """Tells how a run goes, a few times a second."""
+
+    def __init__(self, tell: Tell) -> None:
+        self._tell = tell
+        self._next = 0.0
+        self._ece: Any = None
+
+    def __call__(self, step: int, steps: int, loss: float, reading: dict[str, Any] | None) -> None:
+        if reading is not None:
+            self._ece = reading.get("test.ece", self._ece)
+        now = time.monotonic()
+        if now < self._next:
+            return
+        self._next = now + _PAUSE
+        try:
+            self._tell({"said": "step", "step": step, "steps": steps, "loss": loss, "ece": self._ece})
+        except BrokenPipeError:
+            os.kill(os.getpid(), signal.SIGTERM)  # nobody listens: commit the next step and leave
+
+
+if __name__ == "__main__":
+    main()
