@@ -1,8 +1,8 @@
 """What the theorems cost: per-example Jacobian norms of paper A's MLP, and all certificates of one sample.
 
-``python benchmarks/theory.py --data FILE.npz [--out DIR] [--quick]``; the file as for ``benchmarks/curvature.py``. Costs
-are in forward and backward passes of the whole set; the peer forms every Jacobian (`torch.func.jacrev`) and takes its
-singular values, on as many examples as memory allows, scaled up.
+``python benchmarks/theory.py --data FILE.npz [--out DIR] [--quick]``; the file as for ``benchmarks/curvature.py``.
+Costs are in forward and backward passes of the whole set; the peer forms every Jacobian (`torch.func.jacrev`) and takes
+its singular values, on as many examples as memory allows, scaled up.
 """
 
 from __future__ import annotations
