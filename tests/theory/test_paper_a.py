@@ -341,3 +341,22 @@ def test_squared_error_network(trained):
     assert ours[0].left == pytest.approx(2 / 10 / 60 * float(torch.linalg.svdvals(rows.detach())[0]) ** 2, rel=1e-3)
     with pytest.raises(BadInput, match="'ce' or 'mse'"):
         sf.theory.certify(net, x, y, loss="hinge")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("norm", ["inf", "2"])
+def test_linear_models_meet_lemma_b5_with_equality(dtype, norm):
+    """Bounds are lowered by a rounding allowance; a true equality must not be called violated for it."""
+    for seed in range(12):
+        torch.manual_seed(seed)
+        net, x, y = torch.nn.Linear(5, 3).to(dtype), torch.randn(8, 5, dtype=dtype), torch.randint(0, 3, (8,))
+        found = sf.theory.certify(net, x, y, 0.1, norm=norm)
+        assert {each.verdict for each in found} <= {"holds", "not applicable"}, seed
+
+
+def test_arguments_of_certify(trained):
+    net, x, y = trained
+    with pytest.raises(BadInput, match="pair"):
+        sf.theory.certify(net, x, y, 0.1, test=x)
+    with pytest.raises(BadInput, match="finite; row 1"):
+        sf.margins.robust(net, torch.where(torch.arange(3)[:, None] == 1, torch.nan, x[:3]), y[:3], 0.1)

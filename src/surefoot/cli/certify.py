@@ -111,7 +111,7 @@ def _show(
         typer.echo("Lemmas, and what does not apply and why: --all.")
     if step is not None:
         typer.echo(_ascent(step))
-    typer.echo(f"\nWhat carries the tail: {heavy[0]['half']:,} examples carry half of mean e^(-m). The heaviest:")
+    typer.echo(f"\nWhat carries the tail: half of mean e^(-m) lies on {heavy[0]['half']:,} example(s). The heaviest:")
     for row in heavy:
         typer.echo(
             f"  row {row['row']:>6}: margin {row['margin']:8.3f}, {row['share']:6.1%} of the moment; label "

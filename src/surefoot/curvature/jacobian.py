@@ -91,7 +91,7 @@ def _gram_of_layers(model: nn.Module, parameters: dict[str, nn.Parameter], x: Te
     places = [id(value) for _, value in model.named_parameters(remove_duplicate=False)]
     if not set(parameters) <= set(owners) or len(set(places)) < len(places):
         raise ValueError("parameters outside Linear layers, or tied ones")
-    used = {owners[name] for name in parameters}
+    used = list(dict.fromkeys(owners[name] for name in parameters))  # a set would add layers in an order of its own
     seen: dict[str, list[tuple[Tensor, Tensor]]] = {name: [] for name in used}
 
     def watch(name: str) -> Callable[..., Tensor]:

@@ -37,7 +37,15 @@ def read_npz(path: Path) -> Arrays:
         if isinstance(error, BadInput):
             raise
         raise BadInput(f"{path.name} is no .npz file of arrays ({error})") from error
-    return x_train, y_train.astype(np.int64), x_test, y_test.astype(np.int64)
+    return x_train, _labels(path, "y_train", y_train), x_test, _labels(path, f"y_{test}", y_test)
+
+
+def _labels(path: Path, name: str, given: NDArray[np.generic]) -> NDArray[np.int64]:
+    """Class numbers as whole numbers; floats only where they are whole."""
+    if given.dtype.kind not in "fiu" or (given.dtype.kind == "f" and not (given == np.floor(given)).all()):
+        shown = given.reshape(-1)[:3].tolist()
+        raise BadInput(f"{path.name}: {name} must hold class numbers 0, 1, 2, ...; got {given.dtype} such as {shown}")
+    return given.astype(np.int64)
 
 
 def read_cifar(folder: Path, fine: bool) -> Arrays:

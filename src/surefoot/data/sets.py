@@ -83,6 +83,8 @@ def _checked(name: str, arrays: Arrays) -> DataSet:
             raise BadInput(
                 f"{name}: x_{part} and y_{part} must have the same length above 0; got {x.shape} and {y.shape}"
             )
+        if x.ndim < 2:
+            raise BadInput(f"{name}: x_{part} must have shape (n, features) or (n, h, w, c); got {x.shape}")
         if x.dtype.kind not in "fiu":
             raise BadInput(f"{name}: x_{part} must hold numbers; got dtype {x.dtype}")
         if x.dtype.kind == "f" and not np.isfinite(x).all():

@@ -35,6 +35,8 @@ class Ball:
     def of(cls, eps: Any, norm: Any, shape: tuple[int, ...], device: torch.device) -> Ball:
         """The ball of ``eps``: one number, one per channel (the first axis), or anything that fits ``shape``."""
         number = as_norm(norm)
+        if isinstance(eps, bool):
+            raise BadInput(f"eps must be a number, or one per channel; got {eps!r}")
         try:
             given = torch.as_tensor(eps, dtype=torch.float64, device=device)
         except (TypeError, ValueError, RuntimeError) as error:

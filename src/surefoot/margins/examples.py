@@ -26,6 +26,9 @@ def examples(model: Any, inputs: Any, labels: Any) -> tuple[Tensor, Tensor]:
         raise BadInput(
             f"inputs must be floating-point numbers to be moved by eps; got {x.dtype}; convert with .float()"
         )
+    finite = x.isfinite().flatten(1).all(dim=1)
+    if not bool(finite.all()):
+        raise BadInput(f"inputs must be finite; row {int((~finite).nonzero()[0])} is not")
     if y.shape != x.shape[:1]:
         raise BadInput(f"labels must have shape ({len(x)},), one per input; got {tuple(y.shape)}")
     if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:

@@ -55,10 +55,10 @@ def pgd(
     0.5
     """
     x, y = examples(model, inputs, labels)
-    whole("steps", steps, 0)
+    whole("steps", steps, 1)
     whole("seed", seed, 0, (1 << 31) - 1)
     whole("batch_size", batch_size, 1)
-    length = 2.5 / max(steps, 1) if step is None else positive("step", step)
+    length = 2.5 / steps if step is None else positive("step", step)
     ball = Ball.of(eps, norm, tuple(x.shape[1:]), x.device)
     first = next(model.parameters(), x)
     found = []

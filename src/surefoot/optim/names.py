@@ -56,7 +56,7 @@ def rule_named(
         inner = {"name": inner} if isinstance(inner, str) else dict(inner)
         base = rule_named(inner.pop("name", "sgd"), model, inner)
         _check(name, build, given)
-        return build(base, **given)
+        return _built(name, build, base, given)
     _check(name, build, given)
     named = [(label, p) for label, p in model.named_parameters() if p.requires_grad]
     if not named:
@@ -64,8 +64,19 @@ def rule_named(
     if around == "operator":
         if curvature is None:
             raise BadInput(f"{name} needs the curvature of the training loss and cannot be the base of another rule")
-        return build([p for _, p in named], operator=curvature(), **given)
-    return build(named, **given)
+        return _built(name, build, [p for _, p in named], {"operator": curvature(), **given})
+    return _built(name, build, named, given)
+
+
+def _built(name: str, build: Callable[..., Optimizer], around: Any, options: Mapping[str, Any]) -> Optimizer:
+    """The rule; what torch's own optimizers refuse becomes an error that names the rule."""
+    try:
+        return build(around, **options)
+    except BadInput:
+        raise
+    except (TypeError, ValueError) as error:
+        shown = ", ".join(f"{key}={value!r}" for key, value in options.items() if key != "operator")
+        raise BadInput(f"rule {name} cannot take {shown}: {' '.join(str(error).split())}") from error
 
 
 def _found(name: str) -> tuple[Callable[..., Optimizer], str]:

@@ -95,7 +95,7 @@ def inequality(
 
 def pointwise(
     name: str, statement: str, left: ArrayLike, right: ArrayLike, *hypotheses: Hypothesis, form: str = "printed",
-    estimated: bool = False, rows: NDArray[np.int64] | None = None,
+    error: float = 0.0, estimated: bool = False, rows: NDArray[np.int64] | None = None,
 ) -> Certificate:  # fmt: skip
     """A certificate of n inequalities: the sides are of the row with the least slack relative to its size.
 
@@ -109,5 +109,7 @@ def pointwise(
     size = np.maximum(np.abs(lefts), np.where(np.isinf(rights), 0.0, np.abs(rights))) + _UNDERFLOW
     slack = np.where(np.isinf(rights), np.inf, (rights - lefts + _UNDERFLOW) / size)
     worst = int(slack.argmin())
-    found = inequality(name, statement, lefts[worst], rights[worst], *hypotheses, form=form, estimated=estimated)
+    found = inequality(
+        name, statement, lefts[worst], rights[worst], *hypotheses, form=form, error=error, estimated=estimated
+    )
     return replace(found, example=worst if rows is None else int(rows[worst]))

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 from torch import nn
 
 from surefoot.curvature import GaussNewton, jacobian_norms
 from surefoot.errors import BadInput
+from surefoot.forward import logits_of
 from surefoot.margins.lipschitz import lipschitz
 from surefoot.margins.robust import robust
 from surefoot.predictions import Predictions
@@ -54,6 +56,8 @@ def certify(
         raise BadInput(f"loss must be 'ce' or 'mse'; got {loss!r}")
     if test is not None and eps is None:
         raise BadInput("a test set is compared through robust margins; give eps")
+    if test is not None and not (isinstance(test, tuple | list) and len(test) == 2):
+        raise BadInput(f"test must be a pair (inputs, labels); got {type(test).__name__}")
     predictions = Predictions.of(model, inputs, labels)
     curvature = curvature_of(model, inputs, labels, loss)
     ball = None if eps is None else robust_of(model, inputs, labels, eps, norm, method, bound)
@@ -86,4 +90,8 @@ def robust_of(
         # z_y − max_j z_j is a minimum over j: as steep as the steepest of its pairs.
         constants = np.max(pairs, axis=1)[np.asarray(labels, np.int64)]
     ball = f"‖δ‖_{norm} ≤ {float(eps):.4g}" if np.ndim(eps) == 0 else f"‖δ/ε‖_{norm} ≤ 1"
-    return Robust(margins, constants, method, ball)
+    logits = logits_of(model, inputs)
+    size = float(logits.abs().max()) + float(np.abs(margins).max()) + (0.0 if constants is None else constants.max())
+    # `certified` lowers its bounds by 1e-9 of what they are made of; the clean margins have the model's own precision.
+    rounding = 1e-8 + 64 * torch.finfo(logits.dtype).eps
+    return Robust(margins, constants, method, ball, rounding * size)

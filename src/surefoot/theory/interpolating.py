@@ -63,7 +63,16 @@ def _robust(sample: Sample, robust: Robust) -> list[Certificate]:
     if robust.lipschitz is not None:
         with np.errstate(over="ignore"):
             lower = float(np.exp(log_moment(robust.margins + robust.lipschitz))) / k
-        found.append(inequality(name, f"Q⁻_ε/K ≤ ECE, {robust.ball}", lower, sample.ece, estimated=estimated))
+        found.append(
+            inequality(
+                name,
+                f"Q⁻_ε/K ≤ ECE, {robust.ball}",
+                lower,
+                sample.ece,
+                error=2 * robust.error * lower,
+                estimated=estimated,
+            )
+        )
     if sample.curvature is not None:
         right = 2 * sample.curvature.c_j**2 * upper
         found.append(

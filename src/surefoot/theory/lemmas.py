@@ -64,14 +64,17 @@ def _logit_hessian(sample: Sample) -> list[Certificate]:
 
 def _robust(sample: Sample, robust: Robust) -> list[Certificate]:
     m = sample.margins
-    order = pointwise("Lemma B.5 (4)", f"m_ε ≤ m, {robust.ball}", robust.margins, m, estimated=robust.estimated)
+    order = pointwise(
+        "Lemma B.5 (4)", f"m_ε ≤ m, {robust.ball}", robust.margins, m, error=robust.error, estimated=robust.estimated
+    )
     if robust.lipschitz is None:
         return [order]
     return [
         order,
         pointwise(
             "Lemma B.5 (5)", "m − ε L ≤ m_ε", m - robust.lipschitz, robust.margins,
-            Hypothesis("m is L-Lipschitz over the ball, by layers' norms", True), estimated=robust.estimated,
+            Hypothesis("m is L-Lipschitz over the ball, by layers' norms", True), error=robust.error,
+            estimated=robust.estimated,
         ),
     ]  # fmt: skip
 

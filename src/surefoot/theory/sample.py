@@ -48,6 +48,7 @@ class Robust:
     lipschitz: Floats | None
     method: str
     ball: str
+    error: float = 0.0  # by which margins and constants were moved to the safe side, or rounded
 
     @property
     def estimated(self) -> bool:

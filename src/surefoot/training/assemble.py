@@ -13,14 +13,16 @@ from torch.optim import Optimizer
 from surefoot.curvature import Sharpness
 from surefoot.curvature.losses import LogitLoss, loss_named
 from surefoot.data.prepare import Prepared, Split
+from surefoot.errors import BadInput
+from surefoot.forward import logits_of
 from surefoot.models import model_named
 from surefoot.optim import schedules
 from surefoot.optim.names import rule_named
 from surefoot.seeds import reseed
-from surefoot.training.cadence import Every, Logarithmic
+from surefoot.training.cadence import GROUPS, Every, Logarithmic
 from surefoot.training.loop import Batches
 from surefoot.training.spec import CadenceSpec, RunSpec
-from surefoot.training.tracker import GROUPS, Tracker
+from surefoot.training.tracker import Tracker
 
 __all__ = ["Assembled", "assemble", "fresh_model"]
 
@@ -42,8 +44,14 @@ class Assembled:
 def fresh_model(spec: RunSpec, data: Prepared) -> nn.Module:
     """The spec's model with the weights of its first step."""
     reseed(spec.seed, "init")
-    model = model_named(spec.model.name, data.shape, data.classes, **spec.model.options)
-    return model.to(getattr(torch, spec.dtype))
+    dtype = getattr(torch, spec.dtype)
+    model = model_named(spec.model.name, data.shape, data.classes, **spec.model.options).to(dtype)
+    try:
+        logits_of(model, data.train[0][:1].to(dtype))
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())[:150]
+        raise BadInput(f"model {spec.model.name} cannot take examples of shape {data.shape}: {reason}") from error
+    return model
 
 
 def assemble(spec: RunSpec, data: Prepared) -> Assembled:
@@ -54,7 +62,9 @@ def assemble(spec: RunSpec, data: Prepared) -> Assembled:
     rows = len(train[0])
     model, loss = fresh_model(spec, data), loss_named(spec.loss.name)
     optimizer = rule_named(spec.rule.name, model, spec.rule.options, lambda: Sharpness(model, *train, loss))
-    size = rows if spec.stop.batch == "full" else min(int(spec.stop.batch), rows)
+    size = rows if spec.stop.batch == "full" else int(spec.stop.batch)
+    if size > rows:
+        raise BadInput(f"stop.batch is {size:,}, and there are {rows:,} training examples; make it 'full'")
     batches = Batches(rows, size, spec.seed)
     steps = spec.stop.steps or int(spec.stop.epochs or 1) * batches.per_epoch
     cadences, budget = _cadences(spec, steps), spec.track.budget

@@ -8,7 +8,12 @@ from dataclasses import dataclass, field
 from surefoot.checks import whole
 from surefoot.errors import BadInput
 
-__all__ = ["Budget", "Every", "Logarithmic"]
+__all__ = ["GROUPS", "Budget", "Every", "Logarithmic"]
+
+# What can be read, each at its own cadence.
+GROUPS = (
+    "calibration", "margins", "curvature", "hessian", "hessian_min", "batch_sharpness", "histograms", "bounds", "robust"
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

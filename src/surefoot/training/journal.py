@@ -77,8 +77,12 @@ class Notebook:
 
     def __init__(self, folder: Path, offsets: tuple[int, int] = (0, 0)) -> None:
         for name, offset in zip((JOURNAL, ARRAYS), offsets, strict=True):
-            if offset > read_journal(folder / name)[1]:
-                raise StorageFault(f"{folder.name}/{name} is shorter than its checkpoint says; the run cannot go on")
+            records, whole = read_journal(folder / name)
+            if offset > whole:
+                raise StorageFault(
+                    f"{name} of run {folder.name} is harmed after its record {len(records)}, before the place that the "
+                    "checkpoint names, so the run cannot go on; move its folder away and run it anew"
+                )
         self._scalars, self._arrays = (
             Journal(folder / name, offset) for name, offset in zip((JOURNAL, ARRAYS), offsets, strict=True)
         )

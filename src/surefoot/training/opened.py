@@ -58,6 +58,14 @@ def open_run(path: Path, data_root: Path | None = None, best: bool = False) -> O
     return Opened(folder, spec, data, model.eval(), int(meta["step"]))
 
 
+def _ended_at(folder: Path) -> int | None:
+    try:
+        step = json.loads((folder / "result.json").read_text())["step"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return step if isinstance(step, int) else None
+
+
 def _of_model(name: str) -> bool:
     """Full checkpoints hold the rule and the tracker, too; the best weights stand alone."""
     return not name.startswith(("rule/", "tracker/"))
@@ -70,6 +78,12 @@ def _checkpoint(path: Path, best: bool) -> Checkpoint:
         found, what = load_best(path), "best.safetensors"
     else:
         found, what = load_newest(path), "checkpoint"
+        ended = _ended_at(path)
+        if found is not None and ended is not None and found[1]["step"] != ended:
+            raise BadInput(
+                f"the last checkpoint of {path.name} is harmed: the run ended at step {ended:,}, and what is left is "
+                f"of step {found[1]['step']:,}; name its .safetensors file to look at that one"
+            )
     if found is None:
         raise BadInput(f"there is no unharmed {what} in {str(path if path.is_dir() else path.parent)!r}")
     return found

@@ -202,8 +202,12 @@ def _check_facts(folder: Path, data: Prepared, other_versions: bool) -> None:
         "data": data.facts,
     }
     path = folder / "facts.json"
-    _write_once(path, now)
-    before = json.loads(path.read_text())
+    try:
+        before = dict(json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError):  # none yet, or harmed
+        with replace_file(path) as stream:
+            stream.write(canonical(now).encode() + b"\n")
+        return
     for name in ("torch", "numpy", "machine"):
         if before.get(name) != now[name] and not other_versions:
             raise BadInput(

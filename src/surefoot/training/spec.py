@@ -12,11 +12,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from surefoot.checks import nearest
 from surefoot.errors import BadInput
+from surefoot.training.cadence import GROUPS
 from surefoot.training.records import canonical
 
 __all__ = ["BestSpec", "DataSpec", "Named", "RunSpec", "ScheduleSpec", "StopSpec", "TrackSpec", "read_spec"]
 
 SCHEMA = 1
+_LARGEST = 3.4e38  # of float32
 
 
 class _Table(BaseModel):
@@ -109,6 +111,18 @@ class TrackSpec(_Table):
     eps: float | None = Field(default=None, gt=0)
     norm: Literal["inf", "2"] = "inf"
 
+    @field_validator(*GROUPS, mode="before")
+    @classmethod
+    def _bare_number(cls, value: Any) -> Any:
+        return {"every": value} if isinstance(value, int) and not isinstance(value, bool) else value
+
+    @model_validator(mode="after")
+    def _one_way(self) -> TrackSpec:
+        cadences = [name for name in GROUPS if isinstance(getattr(self, name), CadenceSpec)]
+        if self.budget is not None and ("every" in self.model_fields_set or cadences):
+            raise ValueError("a budget spaces the readings itself; give budget or every, not both")
+        return self
+
     @model_validator(mode="after")
     def _ball(self) -> TrackSpec:
         if (self.robust is not False) != (self.eps is not None):
@@ -177,10 +191,23 @@ def read_spec(path: Path, changes: list[str] | None = None) -> RunSpec:
 
 def spec_of(table: dict[str, Any], source: str = "spec") -> RunSpec:
     """A `RunSpec` of plain tables, or an error that names the key, what it must be, and the nearest right one."""
+    _check_finite(table, source, "")
     try:
         return RunSpec.model_validate(table)
     except ValidationError as error:
         raise clear_error(error, source, _keys_at, lambda part: str(part).endswith("Spec")) from error
+
+
+def _check_finite(value: Any, source: str, place: str) -> None:
+    """No number in a spec may be infinite, NaN or beyond float32: JSON has no word for it, and nothing trains by it."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            _check_finite(item, source, f"{place}.{key}" if place else str(key))
+    elif isinstance(value, list | tuple):
+        for item in value:
+            _check_finite(item, source, place)
+    elif isinstance(value, float) and not abs(value) <= _LARGEST:
+        raise BadInput(f"{source}: {place} must be a finite number; got {value}")
 
 
 def clear_error(

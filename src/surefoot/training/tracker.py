@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from surefoot.checks import whole
 from surefoot.curvature import Hessian, Sharpness, jacobian_norms
 from surefoot.curvature.batch_sharpness import batch_sharpness
 from surefoot.curvature.lanczos import Eigenpairs
@@ -24,17 +25,14 @@ from surefoot.posthoc.temperature import Temperature
 from surefoot.predictions import Predictions
 from surefoot.theory.sample import Curvature
 from surefoot.training.bounds import bounds_of, robust_moments
-from surefoot.training.cadence import Budget, Every, Logarithmic
+from surefoot.training.cadence import GROUPS, Budget, Every, Logarithmic
 from surefoot.training.journal import JOURNAL, Notebook, read_journal
 from surefoot.training.readings import arrays_of, calibration_of, margins_of
 
-__all__ = ["GROUPS", "Tracker"]
+__all__ = ["Tracker"]
 
 Cadence = Every | Logarithmic | Budget
 Split = tuple[Any, Any] | Iterable[Any]
-GROUPS = (
-    "calibration", "margins", "curvature", "hessian", "hessian_min", "batch_sharpness", "histograms", "bounds", "robust"
-)  # fmt: skip
 _CHUNK = 256  # of a forward pass; activations of more rows leave the cache, and a ResNet takes twice the time
 _DEFAULT = ("calibration", "margins", "curvature")
 
@@ -54,10 +52,12 @@ class Tracker:
         val: (inputs, labels) whose accuracy, NLL, … are read too, and on which ``test.tce``'s temperature is fitted.
         optimizer: its learning rate gives ``threshold`` = 2/η, and what it says of its last step is recorded.
         loss: of curvature and gradient: ``"ce"``, ``"mse"``, …; see `surefoot.curvature.GaussNewton`.
-        every: steps between readings, or a cadence; or one for each group: ``{"calibration": 10, "curvature": 100}``.
-            Groups are calibration, margins, curvature, hessian, hessian_min, batch_sharpness, histograms, bounds (the
-            theorems of `surefoot.theory`) and robust (needs ``eps``); the first three by default.
-        budget: instead: read as often as keeps the price of reading below this share of the training's.
+        every: steps between readings (50 by default), or a cadence; or one for each group:
+            ``{"calibration": 10, "curvature": 100}``. Groups are calibration, margins, curvature, hessian, hessian_min,
+            batch_sharpness, histograms, bounds (the theorems of `surefoot.theory`) and robust (needs ``eps``); the
+            first three by default.
+        budget: instead: read as often as keeps the price of reading below this share of the training's; ``every`` may
+            then name groups, whose numbers do not count.
         batch_size: rows in one of your steps, for prices and batch sharpness; all of ``train`` by default.
         out: folder for the journal.
         eps, norm: ball of the robust margins, in the units of the inputs; see `surefoot.margins.robust`.
@@ -79,7 +79,7 @@ class Tracker:
         val: Split | None = None,
         optimizer: Optimizer | None = None,
         loss: Loss = "ce",
-        every: int | Cadence | Mapping[str, int | Cadence] = 50,
+        every: int | Cadence | Mapping[str, int | Cadence] | None = None,
         budget: float | None = None,
         batch_size: int | None = None,
         out: str | Path | None = None,
@@ -91,7 +91,7 @@ class Tracker:
         self._splits = {"train": _split("train", train), "test": _split("test", test)}
         self._val = None if val is None else _split("val", val)
         rows = len(self._splits["train"][0])
-        self._batch = rows if batch_size is None else min(batch_size, rows)
+        self._batch = rows if batch_size is None else min(whole("batch_size", batch_size, 1), rows)
         self._cadences = _cadences(every, budget)
         self._eps, self._norm = eps, norm
         if ("robust" in self._cadences) != (eps is not None):
@@ -320,13 +320,15 @@ def _gathered(name: str, loader: Iterable[Any]) -> tuple[Tensor, Tensor]:
         raise BadInput(f"{name}: the loader must give pairs of tensors (inputs, labels); {error}") from error
 
 
-def _cadences(every: int | Cadence | Mapping[str, int | Cadence], budget: float | None) -> dict[str, Cadence]:
+def _cadences(every: int | Cadence | Mapping[str, int | Cadence] | None, budget: float | None) -> dict[str, Cadence]:
     if budget is not None:
+        if every is not None and not isinstance(every, Mapping):
+            raise BadInput("a budget spaces the readings itself; give budget or every, not both")
         shared = Budget(budget)
         names = list(every) if isinstance(every, Mapping) else list(_DEFAULT)
         return dict.fromkeys(_known(names), shared)
     if not isinstance(every, Mapping):
-        every = dict.fromkeys(_DEFAULT, every)
+        every = dict.fromkeys(_DEFAULT, 50 if every is None else every)
     return {
         name: Every(each) if isinstance(each, int) else each
         for name, each in zip(_known(every), every.values(), strict=True)
