@@ -145,7 +145,7 @@ def main() -> None:
             network(10, 0), x, y, len(x), 2 if quick else 10, repeats, 0 if quick else 200
         ),
         "ResNet-20, batch 128": compare(
-            CifarResNet(20), images[:512], labels[:512], 128, 1 if quick else 4, repeats, 0 if quick else 360
+            CifarResNet(20), images[:256], labels[:256], 128, 1 if quick else 4, repeats, 0 if quick else 360
         ),
     }
     found["growth"] = growth(x, y, 500 if quick else 5000)
