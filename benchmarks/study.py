@@ -1,8 +1,8 @@
 """What a study costs beside its runs, and what its tables cost for a thousand runs.
 
 ``python benchmarks/study.py [--out DIR] [--quick]``. Scheduling: 40 short runs on digits by `sf.study` with two
-workers, against two plain processes that take twenty of them each, in turns. Tables: ``surefoot table`` and ``status`` over
-folders of finished runs with 2,000 readings each, the same short record repeated.
+workers, against two plain processes that take twenty of them each, in turns. Tables: ``surefoot table`` and ``status``
+over folders of finished runs with 2,000 readings each, the same short record repeated.
 """
 
 from __future__ import annotations
