@@ -24,8 +24,8 @@ class _NoCurvature:
         self.parameters: Mapping[str, Tensor] = {n: p for n, p in model.named_parameters() if p.requires_grad}
 
     def top(self, k: int, tol: float, start: Tensor | None, *, max_matvecs: int) -> Eigenpairs:
-        """Never asked."""
-        raise NotImplementedError
+        """Never asked: the rule is built and thrown away."""
+        raise AssertionError("a rule must not ask for curvature while it is built")
 
 
 def check_parts(spec: RunSpec, shape: tuple[int, ...], classes: int) -> None:

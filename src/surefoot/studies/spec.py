@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -13,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from surefoot.checks import nearest
 from surefoot.errors import BadInput
 from surefoot.studies.measures import check_measure
-from surefoot.training.spec import clear_error
+from surefoot.training.spec import clear_error, read_toml
 
 __all__ = [
     "AxisSpec",
@@ -294,13 +293,7 @@ def _known(place: str, name: str, choices: Any) -> None:
 
 def read_study(path: Path) -> StudySpec:
     """The study in a TOML file."""
-    try:
-        table = tomllib.loads(path.read_text())
-    except FileNotFoundError as error:
-        raise BadInput(f"no study at {str(path)!r}; give the path of a .toml file") from error
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise BadInput(f"{path.name} is no TOML file: {error}") from error
-    return study_of(table, path.name)
+    return study_of(read_toml(path, "study"), path.name)
 
 
 def study_of(table: Mapping[str, Any], source: str = "study") -> StudySpec:

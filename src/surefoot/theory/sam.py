@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -166,8 +166,7 @@ def sam_certificates(step: SamStep, gamma: float = 1.0) -> list[Certificate]:
         _weighted(step, gamma),
     ]  # fmt: skip
     if len(step.log_p) == 1:
-        found[0] = Certificate("Lemma 1", *[getattr(found[0], name) for name in (
-            "statement", "left", "right", "form", "hypotheses", "budget")])  # fmt: skip
+        found[0] = replace(found[0], name="Lemma 1")
     return found
 
 

@@ -178,15 +178,20 @@ class RunSpec(_Table):
 
 def read_spec(path: Path, changes: list[str] | None = None) -> RunSpec:
     """The spec in a TOML file, with ``a.b=value`` changes, whose values are TOML too (bare words are text)."""
-    try:
-        table = tomllib.loads(path.read_text())
-    except FileNotFoundError as error:
-        raise BadInput(f"no spec at {str(path)!r}; give the path of a .toml file") from error
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise BadInput(f"{path.name} is no TOML file: {error}") from error
+    table = read_toml(path, "spec")
     for change in changes or []:
         _change(table, change)
     return spec_of(table, path.name)
+
+
+def read_toml(path: Path, what: str) -> dict[str, Any]:
+    """The tables of a TOML file that holds a spec or a study."""
+    try:
+        return tomllib.loads(path.read_text())
+    except FileNotFoundError as error:
+        raise BadInput(f"no {what} at {str(path)!r}; give the path of a .toml file") from error
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise BadInput(f"{path.name} is no TOML file: {error}") from error
 
 
 def spec_of(table: dict[str, Any], source: str = "spec") -> RunSpec:
