@@ -1,0 +1,79 @@
+"""AdaFocal: a focal γ for each range of sureness, moved by the gap there each epoch (Ghosh et al. 2022; card D)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from surefoot.checks import positive, whole
+from surefoot.errors import BadInput
+from surefoot.losses.base import Loss, non_negative, within
+from surefoot.losses.objective import Validation
+from surefoot.metrics.bins import mass_table
+
+__all__ = ["AdaFocal"]
+
+
+class AdaFocal(Loss):
+    """(1 − p_y)^γ ℓ where the bin's γ is above 0, (1 + p_y)^{|γ|} ℓ where it is below.
+
+    The bins are of equal mass over the validation confidences; a training example falls into one by its p_y. After an
+    epoch γ ← γ exp(±λ (confidence − accuracy)) in each bin, the sign being that of γ: where the network is too sure,
+    γ rises. A γ that gets nearer to 0 than ``switch`` changes sides.
+
+    Args:
+        rate: λ.
+        start: γ before the first epoch has ended.
+        least, most: bounds of γ.
+        switch: the smallest |γ|.
+        bins: at most as many as there are validation examples are used.
+    """
+
+    needs_validation = True
+    gammas: Tensor
+    edges: Tensor
+
+    def __init__(
+        self,
+        rate: float = 1.0,
+        start: float = 1.0,
+        least: float = -2.0,
+        most: float = 20.0,
+        switch: float = 0.2,
+        bins: int = 15,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(reduction)
+        self.rate, self.switch = non_negative("rate", rate), positive("switch", switch)
+        self.least, self.most = within("least", least, -1e6, 1e6), positive("most", most)
+        if self.least >= 0:
+            raise BadInput(f"least must be below 0; got {least!r}")
+        bins = whole("bins", bins, 1)
+        self.register_buffer("gammas", torch.full((bins,), positive("start", start), dtype=torch.float64))
+        self.register_buffer("edges", torch.arange(1, bins, dtype=torch.float64) / bins)  # between the bins
+
+    def values(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """(n,) the focal or inverse focal loss of each example's bin."""
+        loss = cross_entropy(logits, labels, reduction="none")
+        bins = torch.bucketize((-loss.detach().double()).exp(), self.edges, right=True)
+        gamma = self.gammas[bins].to(loss.dtype)
+        rest = (-torch.expm1(-loss)).clamp_min(torch.finfo(loss.dtype).tiny)  # as in `focused`
+        return torch.where(gamma > 0, rest, 1 + (-loss).exp()) ** gamma.abs() * loss
+
+    @torch.no_grad()
+    def epoch(self, validation: Validation) -> None:
+        """Move every bin's γ by its gap on the validation examples, and the bins to where these are now."""
+        p = validation()
+        if p is None:
+            return
+        table = mass_table(p.confidence, p.correct, len(self.gammas))
+        used = len(table.count)
+        gap = torch.from_numpy(table.confidence - table.accuracy).to(self.gammas)
+        gamma = self.gammas[:used]
+        moved = gamma * (self.rate * gamma.sign() * gap).exp()
+        moved = torch.where(moved.abs() < self.switch, -gamma.sign() * self.switch, moved)
+        self.gammas[:used] = moved.clamp(self.least, self.most)
+        # Bins that nobody falls into lie beyond 1.
+        self.edges.fill_(torch.inf)
+        self.edges[: used - 1] = torch.from_numpy(table.upper[:-1].copy()).to(self.edges)

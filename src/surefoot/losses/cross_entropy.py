@@ -1,0 +1,64 @@
+"""Cross-entropy, and its two oldest softeners: smoothed labels and a penalty on sureness."""
+
+from __future__ import annotations
+
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from surefoot.curvature.losses import CrossEntropy as _CrossEntropy
+from surefoot.errors import BadInput
+from surefoot.losses.base import Loss, non_negative
+
+__all__ = ["ConfidencePenalty", "CrossEntropy", "LabelSmoothing"]
+
+
+class CrossEntropy(Loss):
+    """ℓ = −log p_y.
+
+    >>> import torch
+    >>> float(CrossEntropy()(torch.zeros(3, 4), torch.tensor([0, 1, 2])).exp())
+    4.0
+    """
+
+    def values(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """(n,) −log p_y."""
+        return _CrossEntropy().values(logits, labels)
+
+
+class LabelSmoothing(Loss):
+    """(1 − α) ℓ + α · mean_k(−log p_k): α/K on every class, the label's own included, as torch has it (Szegedy 2016).
+
+    Others put α/(K − 1) on the wrong classes alone: their α is ours times (K − 1)/K (card D). The optimum has
+    p_y = 1 − α + α/K, and so a finite margin.
+
+    Args:
+        alpha: α in [0, 1); the papers take 0.05 or 0.1.
+    """
+
+    def __init__(self, alpha: float = 0.1, reduction: str = "mean") -> None:
+        super().__init__(reduction)
+        self.alpha = non_negative("alpha", alpha)
+        if self.alpha >= 1:
+            raise BadInput(f"alpha must lie in [0, 1), or nothing is left of the label; got {alpha!r}")
+
+    def values(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """(n,) the cross-entropy with smoothed labels."""
+        return cross_entropy(logits, labels, reduction="none", label_smoothing=self.alpha)
+
+
+class ConfidencePenalty(Loss):
+    """ℓ − β H(p), H the entropy in nats (Pereyra et al. 2017).
+
+    Where a reference averages H over the classes too, its β is ours times K (card D).
+    """
+
+    def __init__(self, beta: float = 0.1, reduction: str = "mean") -> None:
+        super().__init__(reduction)
+        self.beta = non_negative("beta", beta)
+
+    def values(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """(n,) ℓ + β Σ_k p_k log p_k."""
+        log_p = logits.log_softmax(dim=1)
+        # Where p underflows to 0, log p is still finite and the product is the limit, 0.
+        negative_entropy = (log_p.exp() * log_p).sum(dim=1)
+        return self.beta * negative_entropy - log_p.gather(1, labels[:, None]).squeeze(1)

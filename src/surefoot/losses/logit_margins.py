@@ -1,0 +1,62 @@
+"""Bounds on how far logits may spread: MbLS (Liu et al. 2022) and ACLS (Park et al. 2023); card D."""
+
+from __future__ import annotations
+
+from torch import Tensor
+from torch.nn.functional import cross_entropy, relu
+
+from surefoot.losses.base import Loss, non_negative
+
+__all__ = ["ACLS", "MbLS"]
+
+
+class MbLS(Loss):
+    """ℓ + α · mean_k relu(max z − z_k − M): a logit may lie M below the largest one and no more.
+
+    Args:
+        margin: M; the authors take 10, others 6.
+        alpha: α.
+    """
+
+    def __init__(self, margin: float = 10.0, alpha: float = 0.1, reduction: str = "mean") -> None:
+        super().__init__(reduction)
+        self.margin, self.alpha = non_negative("margin", margin), non_negative("alpha", alpha)
+
+    def values(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """(n,) ℓ and the mean excess of the example's logits."""
+        excess = relu(logits.amax(dim=1, keepdim=True) - logits - self.margin)
+        return cross_entropy(logits, labels, reduction="none") + self.alpha * excess.mean(dim=1)
+
+
+class ACLS(Loss):
+    """ℓ + α [λ₁ relu(z_max − M)² + λ₂ mean_{k≠max} relu(z_max − z_k − M)²], z_max a constant in the second term.
+
+    The first term is on the value of the largest logit, not on a distance. Where several logits are the largest, one of
+    them counts.
+
+    Args:
+        alpha: α.
+        top, others: λ₁ and λ₂.
+        margin: M.
+    """
+
+    def __init__(
+        self,
+        alpha: float = 0.1,
+        top: float = 1.0,
+        others: float = 0.1,
+        margin: float = 10.0,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(reduction)
+        self.alpha, self.margin = non_negative("alpha", alpha), non_negative("margin", margin)
+        self.top, self.others = non_negative("top", top), non_negative("others", others)
+
+    def values(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """(n,) ℓ and the two penalties."""
+        largest = logits.gather(1, logits.detach().argmax(dim=1, keepdim=True))
+        first = relu(largest.squeeze(1) - self.margin).square()
+        # The largest logit's own distance is 0, below the margin: no mask is needed.
+        rest = relu(largest.detach() - logits - self.margin).square().sum(dim=1) / (logits.shape[1] - 1)
+        penalty = self.top * first + self.others * rest
+        return cross_entropy(logits, labels, reduction="none") + self.alpha * penalty
