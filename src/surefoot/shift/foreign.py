@@ -1,0 +1,75 @@
+"""Foreign data: images of another set, to see whether a model notices that they are not its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from surefoot.data.sets import load_set
+from surefoot.errors import BadInput
+from surefoot.shift.images import check_images
+
+__all__ = ["foreign_by_name", "foreign_images", "short_name"]
+
+
+def foreign_by_name(names: Sequence[str], root: Path | None, shape: tuple[int, ...]) -> dict[str, NDArray[Any]]:
+    """The images of several sets by their short names."""
+    short: dict[str, str] = {}
+    for name in names:
+        before = short.setdefault(short_name(name), name)
+        if before != name:
+            raise BadInput(
+                f"foreign sets need names of their own; {before} and {name} would both be {short_name(name)}"
+            )
+    return {key: foreign_images(name, root, shape) for key, name in short.items()}
+
+
+def foreign_images(name: str, root: Path | None, shape: tuple[int, ...]) -> NDArray[Any]:
+    """Test images of the set ``name``, or ``x_test``, ``x_val`` or ``x`` of ``arrays:NAME``, of shape (n, h, w, c)."""
+    own = name.removeprefix("arrays:") if name.startswith("arrays:") else None
+    found = check_images(_known(name, root) if own is None else _own(name, own, root))
+    if found.shape[1:] != shape:
+        raise BadInput(f"foreign images must have the model's shape {shape}; those of {name} have {found.shape[1:]}")
+    return found
+
+
+def short_name(name: str) -> str:
+    """What measures of a set are called by.
+
+    >>> short_name("arrays:svhn_2k"), short_name("svhn")
+    ('svhn_2k', 'svhn')
+    """
+    return name.removeprefix("arrays:").removesuffix(".npz").replace(".", "_").replace(" ", "_")
+
+
+def _known(name: str, root: Path | None) -> NDArray[Any]:
+    """Test images of a set by name; white is the brightest number of its training set, as in `View`."""
+    data = load_set(name, root)
+    images: NDArray[Any] = data.x_test
+    white = int(np.max(data.x_train))
+    if images.dtype != np.uint8 or white in (0, 255):
+        return images
+    found: NDArray[np.uint8] = np.rint(np.minimum(images / white, 1) * 255).astype(np.uint8)
+    return found
+
+
+def _own(name: str, own: str, root: Path | None) -> NDArray[Any]:
+    if not own or Path(own).name != own:
+        raise BadInput(f"arrays:NAME takes the name of an .npz file in the data folder, not a path; got {own!r}")
+    if root is None:
+        raise BadInput(f"{name} needs a folder of data; give --data DIR or set SUREFOOT_DATA")
+    path = root / f"{own.removesuffix('.npz')}.npz"
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            for key in ("x_test", "x_val", "x"):
+                if key in file:
+                    return np.asarray(file[key])
+    except FileNotFoundError as error:
+        raise BadInput(f"there is no {path.name} in the data folder; put x_test or x there, as bytes") from error
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{path.name} is no .npz file of arrays ({error})") from error
+    raise BadInput(f"{path.name} must hold x_test, x_val or x")

@@ -1,0 +1,87 @@
+"""The published corrupted images, where the user has them: CIFAR-10-C, CIFAR-100-C, ImageNet-C.
+
+Files are looked for in the folder of data: ``CIFAR-10-C/<kind>.npy`` and ``labels.npy`` (50,000 rows, the 10,000 test
+images at severities 1 to 5), ``ImageNet-C/<kind>/<severity>/<class>/<image>.JPEG``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from surefoot.checks import whole
+from surefoot.data.formats import read_folder
+from surefoot.errors import BadInput
+from surefoot.shift.corruptions import kinds_named
+
+__all__ = ["OFFICIAL", "held_out", "official"]
+
+OFFICIAL = {"cifar10": "CIFAR-10-C", "cifar100": "CIFAR-100-C", "imagenet": "ImageNet-C"}
+
+Pair = tuple[NDArray[Any], NDArray[np.int64]]
+
+
+def official(clean: str, kind: str, severity: int, root: Path | None, size: int = 224) -> Pair:
+    """Images (n, h, w, 3) and labels of one corruption of the set ``clean``, in the order of its test set.
+
+    ImageNet-C comes without the fifth of the validation images that is held out for choices (see `held_out`).
+    """
+    if clean not in OFFICIAL:
+        raise BadInput(f"there are official corruptions of {', '.join(OFFICIAL)}; got {clean!r}; use generated ones")
+    kinds_named([kind])
+    severity = whole("severity", severity, 1, 5)
+    if root is None:
+        raise BadInput(f"{OFFICIAL[clean]} needs a folder of data; give --data DIR or set SUREFOOT_DATA")
+    folder = root / OFFICIAL[clean]
+    if clean == "imagenet":
+        return _folder(folder / kind / str(severity), size)
+    images, labels = _array(folder / f"{kind}.npy"), _array(folder / "labels.npy")
+    if len(images) != len(labels) or len(images) % 5 or images.ndim != 4 or images.dtype != np.uint8:
+        raise BadInput(
+            f"{folder.name}/{kind}.npy must hold bytes (5n, h, w, c), one after another for five severities, with as "
+            f"many labels; got {images.dtype} {images.shape} and {len(labels):,} labels"
+        )
+    rows = slice((severity - 1) * len(images) // 5, severity * len(images) // 5)
+    return np.ascontiguousarray(images[rows]), labels[rows].astype(np.int64)
+
+
+def held_out(names: list[str]) -> NDArray[np.bool_]:
+    """Which validation images are kept for choices and temperature: every fifth by the order of their file names.
+
+    Paper B (with Minderer et al. 2021) holds out 20 % of ImageNet's validation set and does not say which; by file name
+    the same images are left out of ImageNet and of each corruption.
+
+    >>> held_out(["b", "a", "c", "e", "d", "f"]).tolist()
+    [False, True, False, False, False, True]
+    """
+    found = np.zeros(len(names), bool)
+    found[np.argsort(np.array(names), kind="stable")[::5]] = True
+    return found
+
+
+def _folder(place: Path, size: int) -> Pair:
+    if not place.is_dir():
+        raise BadInput(f"there is no folder {'/'.join(place.parts[-3:])} in the data folder; unpack ImageNet-C there")
+    (images, labels), classes = read_folder(place, size)
+    names = [
+        path.name
+        for each in classes
+        for path in sorted((place / each).rglob("*"))
+        if path.suffix.lower() in (".jpeg", ".jpg", ".png")
+    ]
+    kept = ~held_out(names)
+    return images[kept], labels[kept]
+
+
+def _array(path: Path) -> NDArray[Any]:
+    try:
+        found: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+    except FileNotFoundError as error:
+        where = "/".join(path.parts[-2:])
+        raise BadInput(f"there is no {where} in the data folder; unpack the official archive there") from error
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{path.name} is no .npy file of an array ({error})") from error
+    return found
