@@ -1,0 +1,48 @@
+"""Colours that colour-blind readers tell apart: one a method, lighter and darker for its learning rates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+__all__ = ["PALETTE", "Look", "looks"]
+
+# Okabe and Ito (2008), "Color universal design"; dark grey for black, which a dark page swallows, and no yellow, which
+# a light one does.
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#6B6B6B")
+_DASHES = ("solid", "dash", "dashdot", "longdash")
+
+Look = tuple[str, str]
+
+
+def looks(lines: Sequence[tuple[str, float]]) -> list[Look]:
+    """Colour and dash of each line, given as (method, learning rate).
+
+    Methods take the palette in order of appearance, then again with another dash. Among a method's rates the smallest
+    is the lightest, the largest the darkest; a single rate has the palette's own colour.
+
+    >>> looks([("SGD", 0.1), ("SAM", 0.1)])
+    [('#0072b2', 'solid'), ('#d55e00', 'solid')]
+    """
+    methods = list(dict.fromkeys(method for method, _ in lines))
+    rates = {name: sorted({r for m, r in lines if m == name and math.isfinite(r)}) for name in methods}
+    found = []
+    for method, rate in lines:
+        place = methods.index(method)
+        known = rates[method]
+        shade = 0.0
+        if len(known) > 1 and rate in known:
+            shade = 2 * known.index(rate) / (len(known) - 1) - 1  # −1 lightest, 1 darkest
+        dash = _DASHES[place // len(PALETTE) % len(_DASHES)]
+        found.append((_shaded(PALETTE[place % len(PALETTE)], shade), dash))
+    return found
+
+
+def _shaded(colour: str, shade: float) -> str:
+    """Up to half the way to white below 0, up to a third of it to black above."""
+    parts = [int(colour[place : place + 2], 16) for place in (1, 3, 5)]
+    if shade < 0:
+        parts = [round(part + (255 - part) * 0.5 * -shade) for part in parts]
+    else:
+        parts = [round(part * (1 - 0.35 * shade)) for part in parts]
+    return "#" + "".join(f"{part:02x}" for part in parts)

@@ -1,0 +1,90 @@
+"""Settings under shift: calibration by severity and by kind of corruption, and how well foreign data are told."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from surefoot.reports.figures.compare import by_setting, labels, spread
+from surefoot.reports.runs import RunFacts, number
+
+__all__ = ["under_shift"]
+
+_READ = ("accuracy", "ece", "nll")
+_SEVERITIES = range(6)  # 0 is clean
+# Names that `surefoot.shift.measure.quantities` gives; neither a kind nor a set has a dot in its own.
+_KIND = re.compile(r"shift\.(?!temperature\.|severity\d\.)([^.]{1,60})\.ece")
+_SET = re.compile(r"ood\.([^.]{1,60})\.auroc")
+_KINDS, _SETS = 40, 12  # more than anyone needs; a stranger's result may hold thousands
+
+
+def under_shift(runs: Sequence[RunFacts]) -> dict[str, Any]:
+    """How the settings of finished runs hold up; a setting is all that its runs share but the seed.
+
+    ``kinds`` names the corruptions from the worst mean ECE to the best, ``sets`` the foreign sets. Each of ``settings``
+    holds ``label``, ``method``, ``rate``, ``runs`` (how many were read under shift), ``left_out``; ``plain`` and
+    ``temperature`` (fitted on clean data), each with ``mean`` (over kinds and severities) and ``severities`` (0 is
+    clean), where a measure is mean, deviation and bootstrap interval over the seeds; ``kinds``, means alone; and AUROC
+    against clean images, ``auroc`` of corrupted ones and ``foreign`` of each set.
+    """
+    kinds, sets = _names(runs, _KIND, _KINDS), _names(runs, _SET, _SETS)
+    pairs = [(entry, group[0]) for group in by_setting(runs) if (entry := _entry(group, kinds, sets)) is not None]
+    for (entry, _), label in zip(pairs, labels([run for _, run in pairs]), strict=True):
+        entry["label"] = label
+    found = [entry for entry, _ in pairs]
+    heights = {kind: _mean([entry["kinds"].get(kind, {}).get("ece", math.nan) for entry in found]) for kind in kinds}
+    return {
+        "kinds": sorted((kind for kind in kinds if math.isfinite(heights[kind])), key=lambda kind: -heights[kind]),
+        "sets": [name for name in sets if any(name in entry["foreign"] for entry in found)],
+        "settings": found,
+    }
+
+
+def _names(runs: Sequence[RunFacts], pattern: re.Pattern[str], most: int) -> list[str]:
+    return sorted({match[1] for run in runs for name in run.final if (match := pattern.fullmatch(name))})[:most]
+
+
+def _entry(group: Sequence[RunFacts], kinds: Sequence[str], sets: Sequence[str]) -> dict[str, Any] | None:
+    read = [run for run in group if run.outcome == "finished" and _is_read(run, sets)]
+    if not read:
+        return None
+    return {
+        "method": group[0].method,
+        "rate": group[0].rate,
+        "runs": len(read),
+        "left_out": len(group) - len(read),
+        "plain": _held(read, "shift"),
+        "temperature": _held(read, "shift.temperature"),
+        "kinds": {kind: means for kind in kinds if (means := _of_kind(read, kind))},
+        "auroc": spread(read, "shift.auroc"),
+        "foreign": {name: found for name in sets if (found := spread(read, f"ood.{name}.auroc")) is not None},
+    }
+
+
+def _is_read(run: RunFacts, sets: Sequence[str]) -> bool:
+    names = ("shift.ece", *(f"ood.{name}.auroc" for name in sets))
+    return any(math.isfinite(number(run.final.get(name))) for name in names)
+
+
+def _held(runs: Sequence[RunFacts], start: str) -> dict[str, Any]:
+    """The mean over all conditions, and the severities that were read, in order."""
+    rows = [{"severity": severity, **_measures(runs, f"{start}.severity{severity}")} for severity in _SEVERITIES]
+    return {"mean": _measures(runs, start), "severities": [row for row in rows if "ece" in row]}
+
+
+def _measures(runs: Sequence[RunFacts], start: str) -> dict[str, Any]:
+    return {name: found for name in _READ if (found := spread(runs, f"{start}.{name}")) is not None}
+
+
+def _of_kind(runs: Sequence[RunFacts], kind: str) -> dict[str, float]:
+    """Means over the seeds; with intervals too, a chart of all kinds would show nothing."""
+    found = {name: _mean([number(run.final.get(f"shift.{kind}.{name}")) for run in runs]) for name in _READ}
+    return {name: value for name, value in found.items() if math.isfinite(value)}
+
+
+def _mean(values: Sequence[float]) -> float:
+    """Of those that are finite; NaN of none."""
+    known = [value for value in values if math.isfinite(value)]
+    return sum(known) / len(known) if known else math.nan

@@ -1,0 +1,76 @@
+"""The server: a socket on loopback, an address with a token, and an end at the first Ctrl-C."""
+
+from __future__ import annotations
+
+import errno
+import secrets
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from surefoot.errors import BadInput
+from surefoot.reports.places import places
+from surefoot.reports.serve.app import make_app
+from surefoot.reports.serve.data import RunData, served_policy, shell
+from surefoot.reports.serve.guard import Guard
+from surefoot.reports.serve.keeper import Keeper
+
+__all__ = ["listen", "serve"]
+
+_HOST = "127.0.0.1"
+# Connections at once; one more is answered 503.
+_CONNECTIONS = 64
+# Milliseconds after which the kernel ends a connection whose other end takes nothing.
+_PATIENCE = 60_000
+
+
+def serve(folder: Path, port: int, say: Callable[[str], None], note: Callable[[str], None]) -> None:
+    """Serve the page of ``folder`` until a signal comes; ``say`` is told the address, ``note`` what went wrong."""
+    places(folder)  # no folder, or no run in it: said at once
+    with listen(port) as door:
+        port, token = door.getsockname()[1], secrets.token_urlsafe(24)
+        keeper = Keeper(folder, RunData(folder), note)
+        app = Guard(make_app(keeper, shell(folder)), token, [f"{_HOST}:{port}", f"localhost:{port}"], served_policy())
+        say(f"http://{_HOST}:{port}/?token={token}")
+        _Server(app, keeper).run(sockets=[door])
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its voice; the first signal ends the streams, which would otherwise go on for ever."""
+
+    def __init__(self, app: ASGIApp, keeper: Keeper) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app, http="h11", ws="none", loop="asyncio", lifespan="on", log_config=None, log_level="error",
+                access_log=False, server_header=False, limit_concurrency=_CONNECTIONS, timeout_graceful_shutdown=1,
+            )
+        )  # fmt: skip
+        self._keeper = keeper
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Tell the keeper as well."""
+        self._keeper.stop()
+        super().handle_exit(sig, frame)
+
+
+def listen(port: int) -> socket.socket:
+    """A socket of this machine only; port 0 takes a free one."""
+    door = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port left a moment ago is free
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            door.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _PATIENCE)
+        door.bind((_HOST, port))
+        door.listen()
+    except OSError as error:
+        door.close()
+        taken = error.errno == errno.EADDRINUSE
+        raise BadInput(
+            f"--port {port} is {'taken' if taken else f'refused ({error.strerror})'}; "
+            "choose another, or leave it out for a free one"
+        ) from error
+    return door

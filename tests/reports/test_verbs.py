@@ -1,0 +1,113 @@
+"""``surefoot report`` and ``surefoot figures``."""
+
+import json
+from xml.etree import ElementTree
+
+import pytest
+from typer.testing import CliRunner
+
+from surefoot.cli import app
+from surefoot.errors import BadInput
+from surefoot.reports.figures import paper
+from surefoot.reports.figures.paper import save_figures
+from tests.reports.cases import HOSTILE, hostile_folder, shift_numbers, write_run
+
+
+def invoke(*words):
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return hostile_folder(tmp_path_factory.mktemp("hostile"))
+
+
+def test_report_writes_one_page(folder, tmp_path):
+    done = invoke("report", folder, "-o", tmp_path / "page.html")
+    assert done.exit_code == 0
+    assert "page.html" in done.stdout
+    assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
+
+
+def test_report_prints_its_data(folder):
+    done = invoke("report", folder, "--json")
+    assert len(json.loads(done.stdout)["runs"]) == 11
+    assert done.stdout.isascii()
+    assert done.stdout[:-1].isprintable()  # whatever the names hold, a terminal obeys none of it
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["report", "{}", "-o", "page.txt"], "must end in .html"),
+        (["report", "{}", "-o", "no/such/page.html"], "there is no folder"),
+        (["report", "{}/none"], "there is no folder"),
+        (["figures", "{}", "--style", "poster"], "must be paper"),
+    ],
+)
+def test_bad_input_is_said(folder, words, said):
+    done = invoke(*(word.replace("{}", str(folder)) for word in words))
+    assert isinstance(done.exception, BadInput)
+    assert said in str(done.exception)
+
+
+def test_figures_of_both_papers(tmp_path):
+    folder = tmp_path / "runs"
+    for place, rule in enumerate(("sgd", HOSTILE)):
+        write_run(folder / str(place), rule, readings=8)
+    done = invoke("figures", folder, "-o", tmp_path / "figs", "--json")
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    names = {path.name for path in (tmp_path / "figs").iterdir()}
+    for stem in ("paper-a-figure-1", "paper-a-figure-a1-portrait", "paper-b-figure-1-confidence"):
+        assert {f"{stem}.{kind}" for kind in ("pdf", "svg", "png")} <= names
+    assert "paper-b-figure-2-ascent" in found["skipped"]
+    assert "[shift]" in found["skipped"]["shift"]
+    assert all(name.replace("-", "").replace(".", "").isalnum() for name in names)
+
+
+def test_figures_repeat_to_the_byte(tmp_path, monkeypatch):
+    plan = paper._plan
+    monkeypatch.setattr(paper, "_plan", lambda drawn: list(plan(drawn))[1:2])  # one of them: fonts take their time
+    write_run(tmp_path / "run", frames=False, readings=8)
+    for name in ("one", "two"):
+        save_figures(tmp_path / "run", tmp_path / name)
+    one = {path.name: path.read_bytes() for path in (tmp_path / "one").iterdir()}
+    assert one == {path.name: path.read_bytes() for path in (tmp_path / "two").iterdir()}
+    assert len(one) == 3
+
+
+ODD = ["$\\frac{$", "\x00\x07\x1b[31m\u202e", "λ", "μ", "\ud800", "a & b <c>"]
+
+
+def test_figures_of_odd_names(tmp_path, monkeypatch):
+    plan = paper._plan
+    some = ("paper-a-figure-a1-portrait", "paper-b-figure-1-confidence", "paper-b-figure-3-temperature")
+    monkeypatch.setattr(paper, "_plan", lambda drawn: [each for each in plan(drawn) if each[0] in some])
+    for place, rule in enumerate(ODD):
+        text = write_run(tmp_path / "runs" / str(place), "odd", readings=3) / "spec.json"
+        text.write_text(text.read_text().replace('"odd"', json.dumps(rule)))
+    written, _ = save_figures(tmp_path / "runs", tmp_path / "figs")
+    assert [path.name for path in written] == list(some)
+    for path in written:
+        ElementTree.parse(path.with_suffix(".svg"))
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_figure_of_shift(tmp_path, monkeypatch, older):
+    plan = paper._plan
+    monkeypatch.setattr(paper, "_plan", lambda drawn: [each for each in plan(drawn) if each[0] == "shift"])
+    for seed in (0, 1):
+        numbers = shift_numbers(seed, ["motion_blur", *(name.replace(".", "") for name in ODD[:4])])
+        kept = {name: value for name, value in numbers.items() if not older or ".severity" not in name}
+        write_run(tmp_path / "runs" / str(seed), "$\\frac{$", seed=seed, readings=3, shift=kept)
+    written, skipped = save_figures(tmp_path / "runs", tmp_path / "figs")
+    assert (written, skipped) == ([tmp_path / "figs" / "shift"], {})
+    text = "".join(ElementTree.parse(tmp_path / "figs" / "shift.svg").getroot().itertext())
+    comments = (tmp_path / "figs" / "shift.svg").read_text()
+    assert "motion blur" in comments + text  # what is drawn as outlines is said in a comment
+    assert ("severity" in comments + text) == (not older)
+
+
+def test_methods_have_files_of_their_own():
+    assert paper._stems(["SGD", "sgd!", "λ", "μ", "sgd"]) == ["sgd", "sgd-2", "method", "method-2", "sgd-3"]
