@@ -19,6 +19,7 @@ from surefoot.curvature.losses import loss_named, names_classes
 from surefoot.curvature.parameters import select
 from surefoot.curvature.problem import Loss
 from surefoot.errors import BadInput
+from surefoot.ranks import ALONE, all_ranks, unwrapped
 
 __all__ = ["BatchSharpness", "batch_sharpness"]
 
@@ -56,6 +57,7 @@ def batch_sharpness(
     min_batches: int = 10,
     max_batches: int = 500,
     batch_norm: str = "eval",
+    ranks: bool = False,
 ) -> BatchSharpness:
     """E_B[g_Bᵀ H_B g_B / ‖g_B‖²] over random batches B; SGD with step η holds it near 2/η.
 
@@ -68,12 +70,17 @@ def batch_sharpness(
         tol: stop when the standard error is at most ``tol`` times the value, after ``min_batches``.
         seed: of the batches; the training's own randomness is not touched.
         batch_norm: ``"train"`` for the curvature that training with batch norm feels.
+        ranks: as of `GaussNewton`; batches are drawn from the rows of all ranks, which share each of them equally.
     """
+    model, over = unwrapped(model), all_ranks() if ranks else ALONE
     dim = sum(parameter.numel() for parameter in select(model).values())
-    data = Data.of(model, inputs, labels, None)
     if labels is None:
         raise BadInput("labels are needed: the gradient of the loss depends on them")
-    whole("batch_size", batch_size, 1, len(data))
+    with over.agreeing():
+        data = Data.of(model, inputs, labels, None)
+    counts = over.counts(len(data))
+    n = sum(counts)
+    whole("batch_size", batch_size, over.count, n)
     whole("max_batches", max_batches, 1)
     positive("tol", tol)
     if kind not in ("mean of ratios", "ratio of means", "momentum"):
@@ -87,22 +94,25 @@ def batch_sharpness(
     chosen = loss_named(loss)
     if names_classes(chosen):
         # Here, and not in the batches, which know a row by another number.
-        data.check_classes(check_repeatable(model, data, batch_norm))
+        with over.agreeing():
+            data.check_classes(check_repeatable(model, data, batch_norm))
     above: list[float] = []
     below: list[float] = []
     flat = drawn = 0
-    for rows in _batches(len(data), batch_size, seed, max_batches):
+    for rows in _batches(n, batch_size, seed, max_batches):
         drawn += 1
         assert data.labels is not None
-        x, y = data.inputs[rows], data.labels[rows]
-        hessian = Hessian(model, x, y, chosen, batch_norm=batch_norm)
+        x, y = over.picked(data.inputs, counts, rows), over.picked(data.labels, counts, rows)
+        hessian = Hessian(model, x, y, chosen, batch_norm=batch_norm, ranks=ranks)
         g = hessian.gradient()
         s = g if velocity is None else momentum * velocity.to(g) + g
         size = float(s.double() @ g.double())
         if size == 0.0:
             flat += 1
             continue
-        product = hessian if matrix == "hessian" else GaussNewton(model, x, y, chosen, batch_norm=batch_norm)
+        product = (
+            hessian if matrix == "hessian" else GaussNewton(model, x, y, chosen, batch_norm=batch_norm, ranks=ranks)
+        )
         above.append(float(s.double() @ product.matvec(s).double()))
         below.append(size)
         if not math.isfinite(above[-1] + size):  # a diverged model: no further batch would help
@@ -111,7 +121,7 @@ def batch_sharpness(
         if drawn >= min_batches and error <= tol * abs(value):
             break
     value, error = _estimate(above, below, kind)
-    if batch_size == len(data) and math.isfinite(value):
+    if batch_size == n and math.isfinite(value):
         error = 0.0
     return BatchSharpness(value, error, drawn, flat, kind, matrix, batch_size)
 

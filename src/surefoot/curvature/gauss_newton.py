@@ -34,6 +34,8 @@ class GaussNewton(Operator):
         batch_norm: ``"eval"`` (running statistics) or ``"train"`` (statistics of the rows; one chunk only), which is
             also what batch norm without running statistics does.
         memory: bytes of activations that may be kept between products; graphs beyond it are rebuilt.
+        ranks: the rows are this rank's part of the examples, and all ranks of torch.distributed call this: products are
+            summed over them, and a mean is over the rows of all.
     """
 
     @plain_mode()
@@ -49,9 +51,10 @@ class GaussNewton(Operator):
         chunk: int | None = None,
         batch_norm: str = "eval",
         memory: int = 4 << 30,
+        ranks: bool = False,
     ) -> None:
         settings: dict[str, Any] = {"names": names, "reduction": reduction, "chunk": chunk, "batch_norm": batch_norm}
-        self._problem = Problem(model, inputs, labels, loss, **settings)
+        self._problem = Problem(model, inputs, labels, loss, **settings, ranks=ranks)
         super().__init__(self._problem.dim, self._problem.tensors[0], {"matrix": "gauss-newton", **self._problem.facts})
         few = self._problem.data.some(64)
         check_convex(self._problem.loss, few.labels, torch.empty(len(few), self._problem.classes).to(few.inputs))
@@ -79,7 +82,7 @@ class GaussNewton(Operator):
         with problem.frozen():
             for index, forward, labels in problem.chunks():
                 self._add_chunk(total, parts, index, forward, labels)
-        return total
+        return problem.ranks.sum_(total)
 
     def _add_chunk(
         self, total: Tensor, parts: Sequence[Tensor], index: int, forward: Forward, labels: Tensor | None

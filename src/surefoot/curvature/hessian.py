@@ -35,11 +35,12 @@ class Hessian(Operator):
         chunk: int | None = None,
         batch_norm: str = "eval",
         memory: int = 4 << 30,
+        ranks: bool = False,
     ) -> None:
         if labels is None:
             raise BadInput("labels are needed: the Hessian of the loss depends on them")
         settings: dict[str, Any] = {"names": names, "reduction": reduction, "chunk": chunk, "batch_norm": batch_norm}
-        self._problem = Problem(model, inputs, labels, loss, **settings)
+        self._problem = Problem(model, inputs, labels, loss, **settings, ranks=ranks)
         if not self._problem.twice:
             raise BadInput(
                 "the model has an operation that cannot be differentiated twice, so its Hessian cannot be had; "
@@ -79,7 +80,7 @@ class Hessian(Operator):
             for index, forward, labels in self._problem.chunks():
                 # Nothing of a chunk is named here, so that its graph is gone before the next is built.
                 add_into(total, term(self._gradient(index, forward, labels)), self._problem.tensors)
-        return total
+        return self._problem.ranks.sum_(total)
 
     def _gradient(self, index: int, forward: Forward, labels: Tensor | None) -> Gradient:
         return self._retained.get(index, partial(self._build, forward, labels))

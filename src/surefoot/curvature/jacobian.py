@@ -13,6 +13,7 @@ from surefoot.curvature.chunks import Data, frozen, ties_rows
 from surefoot.curvature.linearised import check_logits, check_repeatable, model_forward
 from surefoot.curvature.parameters import leaves, select
 from surefoot.errors import BadInput
+from surefoot.ranks import unwrapped
 
 __all__ = ["jacobian_norms"]
 
@@ -29,6 +30,7 @@ def jacobian_norms(
     without weight gradients. Any other model is differentiated example by example (vectorised). Both ways are tried on
     two rows first: where neither gives what plain backward passes give, those are made for every row.
     """
+    model = unwrapped(model)
     parameters = select(model, names)
     data = Data.of(model, inputs, None, chunk)
     if ties_rows(model):

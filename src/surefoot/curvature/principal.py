@@ -22,6 +22,7 @@ from surefoot.curvature.losses import LogitLoss
 from surefoot.curvature.operator import Operator
 from surefoot.curvature.parameters import add_into, leaves, split
 from surefoot.errors import BadInput
+from surefoot.ranks import ALONE, Ranks
 
 __all__ = ["PrincipalGaussNewton", "first_dense", "own_names", "principal_directions"]
 
@@ -56,19 +57,22 @@ def first_dense(model: nn.Module, inputs: Tensor) -> str | None:
     return fed[0] if users == 1 and weight.requires_grad else None
 
 
-def principal_directions(inputs: Tensor, count: int, seed: int = 0, rounds: int = 4) -> Tensor:
+def principal_directions(inputs: Tensor, count: int, seed: int = 0, rounds: int = 4, ranks: Ranks = ALONE) -> Tensor:
     """(f, r) orthonormal leading right singular vectors of the flattened inputs, by a randomised range finder.
 
-    Not centred: a first layer's gradient is a combination of the inputs themselves.
+    Not centred: a first layer's gradient is a combination of the inputs themselves. With ``ranks``, of the inputs of
+    all of them.
     """
     x = inputs.reshape(len(inputs), -1)
-    count = min(count, *x.shape)
+    rows = sum(ranks.counts(len(x)))
+    count = min(count, rows, x.shape[1])
     generator = torch.Generator().manual_seed(seed)
-    wide = min(count + 16, *x.shape)
+    wide = min(count + 16, rows, x.shape[1])
     q = torch.randn(x.shape[1], wide, generator=generator, dtype=torch.float64).to(x)
     for _ in range(rounds):
-        q = torch.linalg.qr(x.T @ (x @ torch.linalg.qr(q).Q)).Q
-    _, _, v = torch.linalg.svd(x @ q, full_matrices=False)
+        q = torch.linalg.qr(ranks.sum_(x.T @ (x @ torch.linalg.qr(q).Q))).Q
+    # All rows of the thin product on every rank: by its Gram matrix alone, directions could change their signs.
+    _, _, v = torch.linalg.svd(ranks.rows(x @ q), full_matrices=False)
     leading: Tensor = q @ v.T[:, :count]
     return leading.contiguous()
 
@@ -85,9 +89,17 @@ class PrincipalGaussNewton(Operator):
     """
 
     def __init__(
-        self, model: nn.Module, data: Data, loss: LogitLoss, layer: str, directions: Tensor, others: Sequence[str]
+        self,
+        model: nn.Module,
+        data: Data,
+        loss: LogitLoss,
+        layer: str,
+        directions: Tensor,
+        others: Sequence[str],
+        ranks: Ranks = ALONE,
     ) -> None:
         self._model, self._data, self._loss, self._layer = model, data, loss, layer
+        self._ranks, self._rows = ranks, sum(ranks.counts(len(data)))
         self._directions = directions
         self._names = list(others)
         self._resolve()
@@ -99,7 +111,7 @@ class PrincipalGaussNewton(Operator):
         self._own_names = own_names(layer)[: len(self._moving)]
         self._small = [x.reshape(len(x), -1) @ directions for x, _ in data.chunks()]
         dim = sum(tensor.numel() for tensor in self._tensors)
-        facts = {"matrix": "gauss-newton, first layer compressed", "n": len(data), "directions": directions.shape[1]}
+        facts = {"matrix": "gauss-newton, first layer compressed", "n": self._rows, "directions": directions.shape[1]}
         super().__init__(dim, weight, facts)
         self._linear: list[Linearised] | None = None
         self._hidden: list[Tensor] = []
@@ -114,6 +126,7 @@ class PrincipalGaussNewton(Operator):
     def refresh(self) -> None:
         """Take the model as it is now: one forward pass, and the graph for all products until the next call."""
         self._resolve()
+        self._ranks.check_same(self._model)
         self._linear, self._hidden = [], []
         with frozen(self._model, "eval"):
             for (inputs, _), small in zip(self._data.chunks(), self._small, strict=True):
@@ -164,12 +177,12 @@ class PrincipalGaussNewton(Operator):
         weight = torch.zeros_like(self._dense.weight) if whole else None
         with frozen(self._model, "eval"):  # forward mode runs the model
             for linear, hidden, (inputs, labels) in zip(self._linear, self._hidden, self._data.chunks(), strict=True):
-                s = self._loss.hessian_product(linear.logits.detach(), labels, linear.jvp(parts)) / len(self._data)
+                s = self._loss.hessian_product(linear.logits.detach(), labels, linear.jvp(parts)) / self._rows
                 add_into(total, linear.vjp(s), self._tensors)
                 if weight is not None:
                     (delta,) = torch.autograd.grad(linear.logits, hidden, s, retain_graph=True)
                     weight += delta.T @ inputs.reshape(len(inputs), -1)
-        return total, weight
+        return self._ranks.sum_(total), None if weight is None else self._ranks.sum_(weight)
 
     def lift(self, vectors: Tensor, order: Sequence[str]) -> Tensor:
         """(d, m) compressed vectors (columns) as vectors of the whole model, of the same length.

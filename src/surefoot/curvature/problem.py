@@ -21,6 +21,7 @@ from surefoot.curvature.linearised import (
 from surefoot.curvature.losses import LogitLoss, loss_named, names_classes
 from surefoot.curvature.parameters import layout, leaves, select
 from surefoot.errors import BadInput
+from surefoot.ranks import ALONE, all_ranks, unwrapped
 
 __all__ = ["Loss", "Problem"]
 
@@ -37,7 +38,8 @@ class Problem:
     Attributes:
         tensors: what is differentiated by: the chosen parameters, in the model's order.
         classes: k.
-        weight: of one row: 1/n for the mean, 1 for the sum.
+        weight: of one row: 1/n for the mean, n counting the rows of all ranks; 1 for the sum.
+        ranks: over which products are summed.
         twice: whether the model's graph can be differentiated twice.
         prefers_forward_mode: whether J v is cheaper by forward mode.
     """
@@ -53,8 +55,26 @@ class Problem:
         reduction: str,
         chunk: int | None,
         batch_norm: str,
+        ranks: bool,
     ) -> None:
-        self.model, self.batch_norm = model, batch_norm
+        self.model, self.batch_norm = unwrapped(model), batch_norm
+        self.ranks = all_ranks() if ranks else ALONE
+        with self.ranks.agreeing():
+            self._set_up(inputs, labels, loss, names, reduction, chunk)
+        rows = sum(self.ranks.counts(len(self.data)))
+        self.weight = 1.0 / rows if reduction == "mean" else 1.0
+        self.facts: dict[str, Any] = {
+            "n": rows,
+            "reduction": reduction,
+            "batch_norm": "train" if self._tied else batch_norm,
+            "parameters": list(self.parameters),
+        }
+        self.ranks.check_same(self.model)
+
+    def _set_up(
+        self, inputs: Any, labels: Any, loss: Loss, names: Iterable[str] | None, reduction: str, chunk: int | None
+    ) -> None:
+        model, batch_norm = self.model, self.batch_norm
         self._names = names if names is None or isinstance(names, str) else list(names)
         self._take(select(model, self._names))
         self.loss = loss_named(loss)
@@ -63,21 +83,19 @@ class Problem:
             raise BadInput("labels are needed: this loss's Hessian in the logits depends on them")
         if reduction not in ("mean", "sum"):
             raise BadInput(f"reduction must be 'mean' or 'sum'; got {reduction!r}")
-        tied = batch_norm == "train" or ties_rows(model)
+        self._tied = tied = batch_norm == "train" or ties_rows(model)
+        if tied and self.ranks.count > 1:
+            raise BadInput(
+                "batch_norm='train', or batch norm without running statistics, ties all rows together, and they lie on "
+                f"{self.ranks.count} ranks; take batch_norm='eval', or one process"
+            )
         if tied and self.data.rows < len(self.data):
             # Batch statistics tie all rows of a chunk together.
             raise BadInput(
                 f"batch_norm='train', or batch norm without running statistics, needs all {len(self.data)} rows in one "
                 f"chunk; got chunk={self.data.rows}"
             )
-        self.weight = 1.0 / len(self.data) if reduction == "mean" else 1.0
         self.dim = sum(tensor.numel() for tensor in self.tensors)
-        self.facts: dict[str, Any] = {
-            "n": len(self.data),
-            "reduction": reduction,
-            "batch_norm": "train" if tied else batch_norm,
-            "parameters": list(self.parameters),
-        }
         self.classes = check_repeatable(model, self.data, batch_norm)
         if names_classes(self.loss):
             self.data.check_classes(self.classes)
@@ -109,6 +127,7 @@ class Problem:
                 "make a new one"
             )
         self._take(present)
+        self.ranks.check_same(self.model)
 
     def _take(self, parameters: dict[str, nn.Parameter]) -> None:
         self.parameters = parameters

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from surefoot.checks import fraction, whole
@@ -18,6 +19,8 @@ from surefoot.curvature.parameters import layout, select
 from surefoot.curvature.principal import PrincipalGaussNewton, first_dense, own_names, principal_directions
 from surefoot.curvature.problem import Loss
 from surefoot.errors import BadInput
+from surefoot.ranks import ALONE, all_ranks, unwrapped
+from surefoot.seeds import generator
 
 __all__ = ["Sharpness", "SharpnessReading"]
 
@@ -49,6 +52,8 @@ class Sharpness:
     Args:
         directions: principal directions of the inputs to keep.
         products: most products per reading; a reading from a start of ten steps before needs about five.
+        sample: examples to read, the same random ones at every reading; all by default, and where there are no more.
+            Their λ_max is that of all on average or above it, and it moves with them: docs/SCALE.md tells how far.
 
     >>> import torch
     >>> model = nn.Sequential(nn.Linear(8, 6), nn.Tanh(), nn.Linear(6, 3))
@@ -69,28 +74,44 @@ class Sharpness:
         directions: int = 100,
         products: int = 16,
         seed: int = 0,
+        sample: int | None = None,
+        ranks: bool = False,
     ) -> None:
         whole("products", products, 2)
         whole("directions", directions, 1)
-        self._model, self._loss, self._products, self._seed = model, loss_named(loss), products, seed
-        self._parameters = select(model)
-        self._layout = layout(self._parameters)
-        self._data = Data.of(model, inputs, labels, chunk)
-        if self._loss.needs_labels and labels is None:
-            raise BadInput("labels are needed: this loss's Hessian in the logits depends on them")
-        classes = check_repeatable(model, self._data, "eval")
-        if names_classes(self._loss):
-            self._data.check_classes(classes)
+        self._model, self._loss, self._products, self._seed = unwrapped(model), loss_named(loss), products, seed
+        self._ranks = all_ranks() if ranks else ALONE
+        with self._ranks.agreeing():
+            self._parameters = select(self._model)
+            self._layout = layout(self._parameters)
+            self._data = Data.of(self._model, inputs, labels, chunk)
+            if self._loss.needs_labels and labels is None:
+                raise BadInput("labels are needed: this loss's Hessian in the logits depends on them")
+            classes = check_repeatable(self._model, self._data, "eval")
+            if names_classes(self._loss):
+                self._data.check_classes(classes)
+        if sample is not None:
+            self._data = self._sampled(sample, chunk)
         self._start: Tensor | None = None
         self._compressed = self._compress(directions)
         self._whole: GaussNewton | None = None
         if self._compressed is None:
-            self._whole = GaussNewton(model, inputs, labels, self._loss, chunk=chunk)
+            x, y = self._data.inputs, self._data.labels
+            self._whole = GaussNewton(self._model, x, y, self._loss, chunk=chunk, ranks=ranks)
 
     @property
     def compressed(self) -> bool:
         """Whether it reads through the principal directions of the inputs."""
         return self._compressed is not None
+
+    def _sampled(self, sample: int, chunk: int | None) -> Data:
+        """So many rows drawn from those of all ranks, this rank's equal share of them."""
+        ranks, counts = self._ranks, self._ranks.counts(len(self._data))
+        size = min(whole("sample", sample, ranks.count), sum(counts))
+        chosen = torch.randperm(sum(counts), generator=generator(self._seed, "sample"))[:size].sort().values
+        x = ranks.picked(self._data.inputs, counts, chosen)
+        y = None if self._data.labels is None else ranks.picked(self._data.labels, counts, chosen)
+        return Data(x, y, min(chunk or len(x), len(x)))
 
     def _compress(self, directions: int) -> PrincipalGaussNewton | None:
         """The compressed matrix, if the model has a first layer to compress and it proves to be right on a few rows."""
@@ -98,15 +119,17 @@ class Sharpness:
             return None
         with frozen(self._model, "eval"):
             layer = first_dense(self._model, self._data.inputs)
+        # Of the model, and so the same on all ranks: those that go on meet in the sums over ranks.
         if layer is None:
             return None
         others = [name for name in self._parameters if name not in own_names(layer)]
-        found = principal_directions(self._data.inputs, directions, self._seed)
+        found = principal_directions(self._data.inputs, directions, self._seed, ranks=self._ranks)
         few = self._data.some(32)
         of_few = PrincipalGaussNewton(self._model, few, self._loss, layer, found, others)
-        if not of_few.agrees(GaussNewton(self._model, few.inputs, few.labels, self._loss), list(self._parameters)):
+        of_whole = GaussNewton(self._model, few.inputs, few.labels, self._loss)
+        if self._ranks.any(not of_few.agrees(of_whole, list(self._parameters))):
             return None
-        return PrincipalGaussNewton(self._model, self._data, self._loss, layer, found, others)
+        return PrincipalGaussNewton(self._model, self._data, self._loss, layer, found, others, self._ranks)
 
     @plain_mode()
     def read(self, verify: bool = False, tol: float | None = None) -> SharpnessReading:

@@ -1,0 +1,145 @@
+"""Readings along a `Trainer.fit` of Lightning, by a callback; see docs/INTEGRATIONS.md."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Unpack
+
+from torch import nn
+from torch.optim import Optimizer
+
+from surefoot.errors import BadInput, MissingDependency
+from surefoot.integrations.options import Options, check_options, own_rows
+from surefoot.training.loggers import numbers_of
+from surefoot.training.tracker import Split, Tracker
+
+try:
+    from lightning.pytorch import Callback, LightningModule, Trainer
+    from lightning.pytorch.loggers import Logger
+except ImportError as error:
+    raise MissingDependency(
+        "surefoot.integrations.lightning needs Lightning; install it with: pip install 'surefoot[lightning]'"
+    ) from error
+
+__all__ = ["SurefootCallback"]
+
+
+class SurefootCallback(Callback):
+    """A `surefoot.Tracker` along a fit: steps are Lightning's ``global_step``, the optimizer's own updates.
+
+    The run is the same with and without it, to the bit. Each reading goes to ``out`` and to the trainer's loggers too.
+    Lightning's checkpoints hold the tracker's state: with ``fit(ckpt_path=...)`` the journal goes on where it was.
+
+    Args:
+        train, test, val: what to read, as in `surefoot.Tracker`: (inputs, labels), or a loader of such pairs. Every
+            rank is given all of them and reads its share; readings are of all rows, and rank 0 writes.
+        model: from inputs to logits; the LightningModule itself by default, whose ``forward`` must give them.
+        options: further arguments of `surefoot.Tracker`: ``every``, ``budget``, ``out``, ``loss``, ...
+
+    Attributes:
+        tracker: the tracker, once training began; ``tracker.readings`` are those of this process.
+    """
+
+    def __init__(
+        self,
+        train: Split,
+        test: Split,
+        val: Split | None = None,
+        model: nn.Module | None = None,
+        **options: Unpack[Options],
+    ) -> None:
+        self._train, self._test, self._val, self._model = train, test, val, model
+        self._options = check_options(options)
+        self._loaded: dict[str, Any] | None = None
+        self.tracker: Tracker | None = None
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Make the tracker, where Lightning has loaded its checkpoint and made the optimizers, and read."""
+        for each in trainer.optimizers:
+            _check_two_passes(each, trainer, pl_module)
+        begun = trainer.global_step
+        # A second fit of the same trainer goes on as a loaded checkpoint does.
+        before = self._loaded or (self.state_dict() if begun else {})
+        self._loaded = None
+        options: Options = {**self._options}
+        options["loggers"] = [*options.get("loggers", ()), *map(_TrainersLogger, trainer.loggers)]
+        self.tracker = Tracker(
+            pl_module if self._model is None else self._model,
+            own_rows("train", self._train),
+            own_rows("test", self._test),
+            None if self._val is None else own_rows("val", self._val),
+            trainer.optimizers[0] if len(trainer.optimizers) == 1 else None,
+            start=begun,
+            ranks=True,
+            **options,
+        )
+        if before:
+            self.tracker.load_state_dict(before["tensors"], before["plain"])
+        self.tracker.__enter__()
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Read, if a step was taken and a reading is due; micro-batches of one step share its number."""
+        assert self.tracker is not None
+        if trainer.global_step:
+            self.tracker.step(trainer.global_step - 1)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Close the journal."""
+        self._close()
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """Close the journal."""
+        self._close()
+
+    def state_dict(self) -> dict[str, Any]:
+        """For Lightning's checkpoint."""
+        if self.tracker is None:
+            return {}
+        tensors, plain = self.tracker.state_dict()
+        return {"tensors": tensors, "plain": plain}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """From Lightning's checkpoint, before there is a tracker."""
+        self._loaded = state_dict
+
+    def _close(self) -> None:
+        if self.tracker is not None:
+            self.tracker.__exit__(None, None, None)
+
+
+class _TrainersLogger:
+    """One of the trainer's loggers as one of ours."""
+
+    def __init__(self, logger: Logger) -> None:
+        self._logger = logger
+
+    def log(self, reading: Mapping[str, Any]) -> None:
+        self._logger.log_metrics(numbers_of(reading), reading["step"])
+
+    def close(self) -> None:
+        """The trainer closes its loggers itself."""
+
+
+def _check_two_passes(optimizer: Optimizer, trainer: Trainer, module: LightningModule) -> None:
+    """A clear error, before the first step, for what a rule of two gradients cannot do under a Trainer."""
+    if not getattr(optimizer, "needs_closure", False) or not module.automatic_optimization:
+        return
+    name = type(optimizer).__name__
+    if trainer.world_size > 1 and getattr(optimizer, "per_rank", False):
+        raise BadInput(
+            f"{name} with per_rank=True needs a first gradient of each rank alone, and Lightning averages it: leave "
+            "out per_rank, or use manual optimization with no_sync while the optimizer's alone is true"
+        )
+    if trainer.accumulate_grad_batches > 1:
+        raise BadInput(
+            f"{name} takes two gradients of the whole batch, and Lightning shows it the last micro-batch only: "
+            f"accumulate_grad_batches must be 1; got {trainer.accumulate_grad_batches}. Take larger batches, or manual "
+            "optimization with every micro-batch in one closure (docs/INTEGRATIONS.md)"
+        )
+    if getattr(trainer.precision_plugin, "scaler", None) is not None:
+        raise BadInput(
+            f"{name} takes two gradients, and Lightning's '16-mixed' runs the closure once itself, before its scaler "
+            "steps; use precision='bf16-mixed', or a loop of your own with step(closure, scaler=scaler)"
+        )

@@ -1,0 +1,45 @@
+"""What a callback hands on to the `Tracker` that it makes when training begins: options, and this rank's rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypedDict
+
+from torch import Tensor
+
+from surefoot.checks import known_options
+from surefoot.curvature.problem import Loss
+from surefoot.ranks import all_ranks
+from surefoot.training.loggers import Logger
+from surefoot.training.tracker import Cadence, Split, as_split
+
+__all__ = ["Options", "check_options", "own_rows"]
+
+
+class Options(TypedDict, total=False):
+    """Arguments of `surefoot.Tracker` by name; those that a framework knows itself are not among them."""
+
+    loss: Loss
+    every: int | Cadence | Mapping[str, int | Cadence] | None
+    budget: float | None
+    batch_size: int | None
+    out: str | Path | None
+    seed: int
+    eps: Any
+    norm: str
+    loggers: Iterable[Logger]
+    sample: int | None
+
+
+def check_options(options: Options) -> Options:
+    """``options``, or a clear error for a name that is none of them: now, not when training begins."""
+    known_options("SurefootCallback", options, list(Options.__annotations__))
+    return options
+
+
+def own_rows(name: str, given: Split) -> tuple[Tensor, Tensor]:
+    """This rank's share of inputs and labels that every rank was given whole; all of them for a process alone."""
+    inputs, labels = as_split(name, given)
+    rows = all_ranks().share(len(inputs))
+    return inputs[rows], labels[rows]
