@@ -1,8 +1,10 @@
 """What a study costs beside its runs, and what its tables cost for a thousand runs.
 
 ``python benchmarks/study.py [--out DIR] [--quick]``. Scheduling: 40 short runs on digits by `sf.study` with two
-workers, against two plain processes that take twenty of them each, in turns. Tables: ``surefoot table`` and ``status``
-over folders of finished runs with 2,000 readings each, the same short record repeated.
+workers, against the same runs by ``surefoot train``, one command after the other in each of two shells, and, harder,
+against two plain processes that take twenty of them each without starting anew, in turns. Tables:
+``surefoot table`` and ``status`` over folders of finished runs with 2,000 readings each, the same short record
+repeated.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +36,30 @@ from pathlib import Path
 for spec in json.loads(sys.stdin.read()):
     run(spec_of(spec), Path(sys.argv[1]))
 """
+COMMANDS = """
+import json, subprocess, sys
+for seed in json.loads(sys.stdin.read()):
+    command = [sys.executable, "-m", "surefoot", "train", f"{sys.argv[1]}/spec.toml", "--set", f"seed={seed}",
+               "--out", f"{sys.argv[1]}/runs", "--json"]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+"""
 STUDY = """
 import json, sys
 import surefoot as sf
 sf.study(json.loads(sys.stdin.read()), sys.argv[1], workers=2)
 """
+BASE = """
+data = {{ name = "digits", train = 300, noisy = 0.2 }}
+model = {{ name = "mlp", widths = [64, 64] }}
+rule = {{ name = "sgd", lr = 0.05, momentum = 0.9 }}
+stop = {{ steps = {steps}, batch = 32 }}
+track = {{ every = {every} }}
+"""
+
+
+def every(steps: int) -> int:
+    """Ten readings of a run."""
+    return max(1, steps // 10)
 
 
 def described(runs: int, steps: int) -> dict[str, Any]:
@@ -46,13 +68,7 @@ def described(runs: int, steps: int) -> dict[str, Any]:
         "name": "bench",
         "seeds": list(range(runs)),
         "limit": runs,
-        "base": {
-            "data": {"name": "digits", "train": 300, "noisy": 0.2},
-            "model": {"name": "mlp", "widths": [64, 64]},
-            "rule": {"name": "sgd", "lr": 0.05, "momentum": 0.9},
-            "stop": {"steps": steps, "batch": 32},
-            "track": {"every": max(1, steps // 10)},
-        },
+        "base": tomllib.loads(BASE.format(steps=steps, every=every(steps))),
         "axes": {"method": [{"name": "SGD"}]},
         "tables": [
             {"name": "ends", "kind": "summary", "metrics": ["test.ece"]},
@@ -87,11 +103,18 @@ def scheduling(runs: int, steps: int, repeats: int) -> dict[str, float]:
         with tempfile.TemporaryDirectory() as place:
             finish(fed(HAND, specs[::2], place), fed(HAND, specs[1::2], place))
 
+    def by_commands() -> None:
+        with tempfile.TemporaryDirectory() as place:
+            (Path(place) / "spec.toml").write_text(BASE.format(steps=steps, every=every(steps)))
+            seeds = list(range(runs))
+            finish(fed(COMMANDS, seeds[::2], place), fed(COMMANDS, seeds[1::2], place))
+
     def by_study() -> None:
         with tempfile.TemporaryDirectory() as place:
             finish(fed(STUDY, study, place))
 
-    return alternate({"by hand": by_hand, "study": by_study}, repeats)
+    found = alternate({"plain processes": by_hand, "study": by_study}, repeats)
+    return found | {"commands": alternate({"commands": by_commands}, 1)["commands"]}  # minutes each
 
 
 def finished(place: Path, runs: int, readings: int) -> None:
@@ -147,8 +170,10 @@ def main() -> None:
             "# Studies: what they cost beside their runs\n",
             "Made by `python benchmarks/study.py`.",
             ", ".join(f"{name} {value}" for name, value in found["machine"].items()) + ".\n",  # type: ignore[attr-defined]
-            f"40 short runs on two workers: {seconds['study']:.1f} s by a study, {seconds['by hand']:.1f} s by two "
-            f"plain processes: {seconds['study'] / seconds['by hand']:.3f} (goal 1.02).\n",
+            f"40 short runs on two workers: {seconds['study']:.1f} s by a study, {seconds['commands']:.1f} s by "
+            f"`surefoot train` in two shells: {seconds['study'] / seconds['commands']:.3f} (goal 1.02); "
+            f"{seconds['plain processes']:.1f} s by two plain processes that start once and make twenty runs each: "
+            f"{seconds['study'] / seconds['plain processes']:.3f}.\n",
             table(
                 ["finished runs of 2,000 readings", "`surefoot table`", "`surefoot status` (goal 10 s, 500 MB)"], rows
             ),

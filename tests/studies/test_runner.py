@@ -1,5 +1,7 @@
 """Studies that are run: by workers and runners that die, by several at once, with runs that fail; and their tables."""
 
+import csv
+import errno
 import json
 import os
 import random
@@ -18,12 +20,13 @@ from surefoot.cli import app
 from surefoot.errors import BadInput, StorageFault, SurefootError
 from surefoot.studies import crew, worker
 from surefoot.studies.facts import Library
+from surefoot.studies.folder import StudyFolder
 from surefoot.studies.gather import gather
 from surefoot.studies.plan import make_plan
 from surefoot.studies.render import render
-from surefoot.studies.runner import Silent, WorkerFault
-from surefoot.studies.spec import study_of
-from surefoot.studies.tables import tables_of
+from surefoot.studies.runner import Runner, Silent, Task, WorkerFault
+from surefoot.studies.spec import read_study, study_of, table_of
+from surefoot.studies.tables import Cell, Table, tables_of
 from surefoot.training.journal import read_journal
 from surefoot.training.run import run
 from tests.studies.cases import STUDY, journals, small
@@ -84,7 +87,8 @@ def done(tmp_path_factory):
     killer = Killer()
     result = sf.study(STUDY, tmp_path_factory.mktemp("done") / "out", workers=2, show=killer)
     assert result.outcome == "finished"
-    assert [task.fresh for task in result.tasks] == [True] * 6
+    # One that was killed between its last file and its word about it is found finished.
+    assert all(task.fresh or task.run.label in killer.killed for task in result.tasks)
     assert [task.run.label for task in result.tasks if task.deaths] == killer.killed
     return result
 
@@ -180,6 +184,11 @@ def test_tables_of_the_file_as_it_is_now(done, tmp_path):
     assert "did you mean 'SGD'" in str(surefoot("table", path, "--out", done.folder).exception)
     write(tmp_path, small(tables=[]))
     assert "states no tables" in str(surefoot("table", path, "--out", done.folder).exception)
+
+
+def test_a_dry_run_of_nothing_is_told(tmp_path):
+    told = surefoot("study", write(tmp_path, STUDY), "--dry-run", "--only", "nobody")
+    assert "--only 'nobody' is in no label; there is 'SGD seed=0'" in str(told.exception)
 
 
 def test_a_study_again_starts_nothing(done):
@@ -345,7 +354,8 @@ def test_what_cannot_be_built_is_told_before_the_first_run(tmp_path, stand_in):
     runs = make_plan(study_of(small(axes={"method": methods}, tables=[])), None, Library(None)).runs
     parts = [{"label": r.label, "spec": r.spec.resolved(), "shape": [1, 8, 8], "classes": 10} for r in runs]
     told = worker._check({"runs": parts})
-    assert told == {"said": "checked", "error": "SAM seed=0: sam has no option 'roh'; it has rho; did you mean 'rho'?"}
+    assert told["error"].startswith("SAM seed=0: sam has no option 'roh'")
+    assert told["error"].endswith("did you mean 'rho'?")
     assert worker._check({"runs": parts[:3]})["error"] is None
     stand_in("os.abort()", told["error"])
     with pytest.raises(BadInput, match="SAM seed=0: sam has no option"):
@@ -377,6 +387,32 @@ def test_a_run_that_gets_further_each_time_is_not_given_up(tmp_path, stand_in):
     (task,) = sf.study(small(tables=[], axes=axes, seeds=[0]), tmp_path).tasks
     assert task.state == "finished"
     assert task.reached == 50
+
+
+class Gone:
+    def bury(self):
+        return 1, ""
+
+
+def test_workers_that_die_between_runs_do_not_add_up(tmp_path):
+    library = Library(None)
+    runner = Runner(make_plan(study_of(STUDY), None, library), StudyFolder(tmp_path), library)
+    for _ in range(3):
+        runner._lost(Gone())
+        runner._lost(Gone())
+        runner._progress(Task(runner.plan.runs[0]), {"step": 1, "loss": 1.0, "ece": None})
+    runner._lost(Gone())
+    runner._lost(Gone())
+    with pytest.raises(WorkerFault):
+        runner._lost(Gone())
+
+
+def test_a_study_that_is_over_needs_no_writing(done, monkeypatch):
+    def refused(self, missing_ok=False):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr("pathlib.Path.unlink", refused)
+    assert sf.study(STUDY, done.folder).count("finished") == 6
 
 
 def test_data_that_changed_since_the_plan(tmp_path, stand_in):
@@ -444,6 +480,115 @@ def test_values_are_chosen_on_validation_and_taken_over(tmp_path):
     assert f"chosen on validation: lr = {best[0]}, wd = {best[1]}" in render([ends], "text")
     again = sf.study(study, tmp_path)
     assert [task.run.label for task in again.tasks] == [task.run.label for task in result.tasks]
+
+
+def test_a_call_about_some_runs_keeps_what_was_chosen(tmp_path, stand_in):
+    """The first stage alone, again, after both: the choice and the second stage stay in the study's file."""
+    methods = [{"name": "SGD", "rule": "sgd"}, {"name": "GD", "rule": "gd"}]
+    study = small(
+        axes={"method": methods, "lr": {"key": "rule.lr", "values": [0.1, 0.2]}},
+        select={"method": "SGD", "axes": ["lr"]},
+        seeds=[0],
+        tables=[],
+    )
+    stand_in(
+        "name = order['id']; place = os.path.join(order['out'], name); os.mkdir(place); "
+        "open(os.path.join(place, 'result.json'), 'w').write(json.dumps({'outcome': 'finished', 'step': 1, "
+        "'final': {'val.nll': order['spec']['rule']['lr']}})); "
+        "tell(said='ended', outcome='finished', step=1, fresh=True, id=name, ece=0.1)"
+    )
+    assert sf.study(study, tmp_path).count("finished") == 3
+    before = (tmp_path / "study.json").read_bytes()
+    assert json.loads(before)["chosen"][0]["values"] == {"lr": "0.1"}
+    again = sf.study(study, tmp_path, only="sgd")
+    assert [task.run.label for task in again.tasks] == ["SGD lr=0.1 seed=0", "SGD lr=0.2 seed=0"]
+    assert (tmp_path / "study.json").read_bytes() == before
+    assert [task.run.label for task in sf.study(study, tmp_path, only="GD lr=0.1 ").tasks][-1] == "GD lr=0.1 seed=0"
+
+
+def test_a_harmed_file_of_the_study_is_written_anew(tmp_path, stand_in):
+    stand_in("tell(said='ended', outcome='finished', step=5, fresh=True, id=ID, ece=0.1)")
+    sf.study(small(tables=[]), tmp_path)
+    whole = (tmp_path / "study.json").read_bytes()
+    for harmed in (whole[: len(whole) // 2], b"", b'{"schema": 0, "runs": []}'):
+        (tmp_path / "study.json").write_bytes(harmed)
+        assert sf.study(small(tables=[]), tmp_path).outcome == "finished"
+        assert (tmp_path / "study.json").read_bytes() == whole
+
+
+def test_ensembles_are_checked_before_the_first_run():
+    spec = STUDY["base"] | {"rule": {"name": "sgd", "lr": 0.1}, "data": {"train": 60, "order": "first"}}
+    for ensemble, said in (
+        ({"name": "dropout", "sampels": 3}, "did you mean 'samples'"),
+        ({"name": "deep", "member": 3}, "did you mean 'members'"),
+        ({"name": "dropuot"}, "did you mean 'dropout'"),
+    ):
+        runs = [{"label": "A", "spec": spec | {"ensemble": ensemble}, "shape": [1, 8, 8], "classes": 10}]
+        assert said in worker._check({"runs": runs})["error"]
+
+
+def test_entries_that_differ_in_their_ensemble_alone_are_both_checked(tmp_path):
+    entries = [{"name": "A"}, {"name": "B", "ensemble": {"name": "dropout"}}]
+    base = STUDY["base"] | {"rule": {"name": "sgd", "lr": 0.1}}
+    library = Library(None)
+    plan = make_plan(study_of(small(base=base, axes={"model": entries}, tables=[])), None, library)
+    found = Runner(plan, StudyFolder(tmp_path), library)._unchecked()
+    assert [each["label"] for each in found.values()] == ["A seed=0", "B seed=0"]
+
+
+def order_for(planned, out):
+    return {"label": planned.label, "spec": planned.spec.resolved(), "out": str(out), "data": None}
+
+
+def test_a_harmed_journal_fails_its_run_and_not_the_study(tmp_path):
+    planned = make_plan(study_of(small(tables=[])), None, Library(None)).runs[0]
+    folder = run(planned.spec, tmp_path).folder
+    (folder / "result.json").unlink()
+    (folder / "journal.jsonl").write_bytes(b"harmed\n")
+    told = worker._run(order_for(planned, tmp_path), lambda message: None)
+    assert told["said"] == "failed"
+    assert "is harmed" in told["error"]
+
+
+def test_a_disk_that_is_full_before_a_run_begins(tmp_path, monkeypatch):
+    planned = make_plan(study_of(small(tables=[])), None, Library(None)).runs[0]
+
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("surefoot.training.run._run", full)
+    told = worker._run(order_for(planned, tmp_path), lambda message: None)
+    assert told["said"] == "storage"
+    assert "No space left" in told["error"]
+
+
+def test_names_are_shown_and_not_obeyed():
+    name = "=1+1|<b>`x`[a](b)"
+    table = Table("t", "summary", name, [name], [(name, [Cell("1.0")]), ("[x]", [Cell("-.10 ± .28")])], [name])
+    shown = r"=1+1\|\<b>\`x\`[a]\(b)"
+    assert render([table], "markdown").count(shown) == 4
+    lines = list(csv.reader(render([table], "csv").splitlines()))
+    assert lines[1][1:4] == [f"'{name}", f"'{name}", "1.0"]
+    assert lines[2][1:4] == ["[x]", f"'{name}", "-.10 ± .28"]
+    assert "\n{[}x]" in render([table], "latex")  # a bracket after a row's end would be an option of it
+
+
+def test_a_verdict_of_one_run_says_so(done, tmp_path):
+    write(tmp_path, small(tables=[{"name": "h", "kind": "hypotheses", "rows": ["method", "seed"]}]))
+    (one,) = tables_of(gather(done.folder), specs=read_study(tmp_path / "study.toml").tables)
+    assert any("any difference counts" in note for note in one.notes)
+    (many,) = done.tables("hypotheses")
+    assert not any("any difference counts" in note for note in many.notes)
+
+
+def test_a_table_that_cannot_be_made_leaves_the_others(done):
+    good, bad = (table_of({"name": name, "metrics": [name]}) for name in ("test.ece", "x.y"))
+    made, not_made = tables_of(gather(done.folder), specs=[good, bad])
+    assert made.rows
+    assert "Not made" in not_made.notes[0]
+    assert "x.y" in render([made, not_made], "text")
+    with pytest.raises(BadInput, match=r"x\.y"):
+        tables_of(gather(done.folder), specs=[bad])
 
 
 def test_a_harmed_study_is_told(tmp_path):

@@ -64,7 +64,8 @@ def test_paired_t(n):
 
 def test_differences_without_noise():
     assert paired_t([1, 2, 3], [1, 2, 3]) == 1.0
-    assert paired_t([1.0, 2.0, 3.0], [0.0, 1.0, 2.0]) == 0.0
+    assert math.isnan(paired_t([1.0, 2.0, 3.0], [0.0, 1.0, 2.0]))
+    assert math.isnan(paired_t([0.8607, 0.8412, 0.8217], [0.8774, 0.8579, 0.8384]))  # equal but for rounding
     assert sign_flips([1, 2, 3], [1, 2, 3]) == 1.0
     assert math.isnan(paired_t([1], [2]))
     assert math.isnan(sign_flips([], []))

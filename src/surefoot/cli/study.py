@@ -19,6 +19,9 @@ def study(
     spec: Annotated[Path, typer.Argument(help="A .toml file that says what the study is.")],
     out: Annotated[Path | None, typer.Option(help="Folder of the study; named after it by default.")] = None,
     workers: Annotated[int, typer.Option(help="Processes that run at once.", min=1)] = 1,
+    ray: Annotated[
+        str | None, typer.Option(help="Address of a Ray cluster for the workers, or 'local' to start one.")
+    ] = None,
     scale: Annotated[str | None, typer.Option(help="One of the study's scales.")] = None,
     only: Annotated[str | None, typer.Option(help="Only runs whose label contains this text.")] = None,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Also runs that failed before.")] = False,
@@ -41,8 +44,10 @@ def study(
     name, _ = wanted.at_scale(scale)
     place = out or Path(wanted.name if name is None else f"{wanted.name}-{name}")
     show = Live() if sys.stderr.isatty() else Lines(lambda line: typer.echo(line, err=json_))
-    result = run_study(spec, place, workers, data, scale=scale, only=only, retry_failed=retry_failed, show=show)
-    _json(result) if json_ else _say(result, bool(wanted.tables))
+    result = run_study(
+        spec, place, workers, data, scale=scale, only=only, retry_failed=retry_failed, ray=ray, show=show
+    )
+    _json(result) if json_ else _say(result, bool(wanted.tables_at(name)))
     code = 130 if result.outcome == "interrupted" else 1 if result.count("failed") or result.reason else 0
     raise typer.Exit(code)
 
@@ -86,6 +91,7 @@ def _json(result: StudyResult) -> None:
 
 
 def _dry_run(wanted: Any, scale: str | None, only: str | None, data: Path | None, json_: bool) -> None:
+    from surefoot.errors import BadInput
     from surefoot.studies.facts import Library
     from surefoot.studies.plan import make_plan
 
@@ -93,6 +99,8 @@ def _dry_run(wanted: Any, scale: str | None, only: str | None, data: Path | None
     plan = make_plan(wanted, scale, library)
     text = (only or "").lower()
     runs = [run for run in plan.runs if text in run.label.lower()]
+    if not runs:
+        raise BadInput(f"--only {only!r} is in no label; there is {plan.runs[0].label!r}, for one")
     total = sum(run.cost or 0.0 for run in runs)
     if json_:
         from surefoot.training.records import canonical

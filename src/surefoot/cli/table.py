@@ -33,5 +33,5 @@ def table(
         wanted = read_study(study)
         name, _ = wanted.at_scale(scale)
         study = out or Path(wanted.name if name is None else f"{wanted.name}-{name}")
-        specs = wanted.tables
+        specs = wanted.tables_at(name)
     typer.echo(render(tables_of(gather(study), which, specs), format_))

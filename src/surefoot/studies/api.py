@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,6 +51,7 @@ def study(
     scale: str | None = None,
     only: str | None = None,
     retry_failed: bool = False,
+    ray: str | None = None,
     show: Show | None = None,
 ) -> StudyResult:
     """Run a study (a file, tables as in one, or a `StudySpec`) in the folder ``out``, or go on with it.
@@ -60,6 +62,7 @@ def study(
         scale: which of the study's scales; the file's own choice by default.
         only: run those whose label contains this text, in any case.
         retry_failed: also those that failed before.
+        ray: address of a Ray cluster on which the workers live, or ``"local"`` for one of this study's own.
         show: is told how it goes; nobody by default.
     """
     workers = whole("workers", workers, 1, 1024)
@@ -71,7 +74,15 @@ def study(
         found = spec if isinstance(spec, StudySpec) else study_of(spec)
     library = Library(None if data is None else Path(data))
     folder = StudyFolder(Path(out))
-    runner = Runner(make_plan(found, scale, library), folder, library, workers, only, retry_failed, source, show)
-    complete = runner.run()
+    plan = make_plan(found, scale, library)
+    with contextlib.ExitStack() as stack:
+        crew = None
+        if ray is not None:
+            from surefoot.studies.cluster import ray_crew
+
+            threads = max(run.spec.threads for run in plan.runs)
+            crew = stack.enter_context(ray_crew(ray, folder.path, workers, threads))
+        runner = Runner(plan, folder, library, workers, only, retry_failed, source, show, crew)
+        complete = runner.run()
     outcome = "interrupted" if not complete else "incomplete" if runner.reason else "finished"
     return StudyResult(folder.path, outcome, runner.tasks, runner.reason)

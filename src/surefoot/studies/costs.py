@@ -8,7 +8,7 @@ from surefoot.checks import nearest
 from surefoot.errors import BadInput
 from surefoot.training.spec import RunSpec
 
-__all__ = ["PASSES", "cost_of", "steps_of"]
+__all__ = ["GRADIENTS", "PASSES", "cost_of", "steps_of"]
 
 # Gradients of a batch in one step of each rule.
 PASSES = {
@@ -24,6 +24,8 @@ PASSES = {
     "bulk": 1,
     "dom": 1,
 }
+# What one gradient of a loss costs with its defaults, in gradients of the cross-entropy; 1 for all others.
+GRADIENTS = {"calmo": 6, "margin-tail": 5, "mit-l": 2}
 
 
 def steps_of(spec: RunSpec, rows: int) -> int:
@@ -32,7 +34,9 @@ def steps_of(spec: RunSpec, rows: int) -> int:
 
 
 def cost_of(spec: RunSpec, rows: int) -> float:
-    """Gradient evaluations in passes over the training set: steps × passes of the rule × batch rows / rows.
+    """Gradients of the cross-entropy in passes over the training set: steps × passes × batch rows / rows.
+
+    The passes are the rule's, times what a gradient of the loss costs, times the members of an ensemble.
 
     BulkSGD and DomSGD also pay for their directions: about k + 2 products of two passes each time they are found.
     What readings cost is not counted.
@@ -41,12 +45,21 @@ def cost_of(spec: RunSpec, rows: int) -> float:
     if name not in PASSES:
         raise BadInput(f"rule must be one of {', '.join(PASSES)}; got {name!r}{nearest(name, PASSES)}")
     steps = steps_of(spec, rows)
-    found = steps * PASSES[name] * _size(spec, rows) / rows
+    found = steps * PASSES[name] * GRADIENTS.get(spec.loss.name, 1) * _size(spec, rows) / rows * _members(spec)
     if name in ("bulk", "dom"):
         k, refresh = (spec.rule.options.get(option, default) for option, default in (("k", 5), ("refresh", 1)))
         if isinstance(k, int) and isinstance(refresh, int) and refresh > 0:
             found += math.ceil(steps / refresh) * 2 * (k + 2)
     return found
+
+
+def _members(spec: RunSpec) -> int:
+    """How often an ensemble sees each batch."""
+    name = None if spec.ensemble is None else spec.ensemble.name
+    option, default = {"deep": ("members", 5), "batch": ("members", 4), "rank1": ("members", 4),
+                       "mimo": ("repetitions", 4)}.get(str(name), ("", 1))  # fmt: skip
+    found = default if spec.ensemble is None else spec.ensemble.options.get(option, default)
+    return found if isinstance(found, int) else default
 
 
 def _size(spec: RunSpec, rows: int) -> int:

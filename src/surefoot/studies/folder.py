@@ -5,17 +5,16 @@ What it holds may come from a stranger: it is read as data, and ids that are no 
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from surefoot.errors import BadInput, StorageFault
-from surefoot.files import replace_file
+from surefoot.files import open_plain, replace_file
 from surefoot.studies.plan import Plan
+from surefoot.training.lock import taken
 from surefoot.training.records import canonical, restored
 
 __all__ = ["StudyFolder"]
@@ -34,7 +33,10 @@ class StudyFolder:
 
     def begin(self, plan: Plan, source: bytes | None, chosen: list[dict[str, Any]] | None = None) -> None:
         """Write down what the study is; a folder of another study, or another scale, is refused."""
-        before = self.read() if (self.path / "study.json").exists() else {}
+        try:
+            before = self.read() if (self.path / "study.json").exists() else {}
+        except BadInput:  # harmed, or of another version: all that it says is written anew
+            before = {}
         for key, now in (("name", plan.study.name), ("scale", plan.scale)):
             if before and before.get(key) != now:
                 raise BadInput(
@@ -54,7 +56,7 @@ class StudyFolder:
         """``study.json``."""
         path = self.path / "study.json"
         try:
-            found = restored(json.loads(path.read_text()))
+            found = restored(json.loads(_plain_bytes(path)))
         except FileNotFoundError as error:
             raise BadInput(
                 f"there is no study in {str(self.path)!r}; make one with: surefoot study STUDY.toml --out DIR"
@@ -74,7 +76,7 @@ class StudyFolder:
     def result(self, name: str) -> dict[str, Any] | None:
         """A run's ``result.json``, if it has ended."""
         try:
-            found = restored(json.loads((self.run(name) / "result.json").read_text()))
+            found = restored(json.loads(_plain_bytes(self.run(name) / "result.json")))
         except (OSError, ValueError):
             return None
         kinds = {"outcome": str, "step": int, "final": dict}
@@ -84,7 +86,7 @@ class StudyFolder:
     def failure(self, name: str) -> str | None:
         """Why a run failed, if it did and was not finished afterwards."""
         try:
-            return (self._failed / f"{self.run(name).name}.txt").read_text(errors="replace")
+            return _plain_bytes(self._failed / f"{self.run(name).name}.txt").decode(errors="replace")
         except OSError:
             return None
 
@@ -94,27 +96,24 @@ class StudyFolder:
 
     def forget_failure(self, name: str) -> None:
         """The run may be tried again, or has ended well since."""
-        (self._failed / f"{self.run(name).name}.txt").unlink(missing_ok=True)
+        path = self._failed / f"{self.run(name).name}.txt"
+        if path.exists():  # a study that is over may lie where nothing can be written
+            path.unlink(missing_ok=True)
 
     def taken(self, name: str) -> bool:
-        """Whether another process is running it now: the kernel's lock tells, and is let go of at once."""
-        try:
-            handle = os.open(self.run(name) / "lock", os.O_RDONLY)
-        except OSError:
-            return False
-        try:
-            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:
-            return True
-        finally:
-            os.close(handle)
-        return False
+        """Whether another process is running it now."""
+        return taken(self.run(name))
 
     def _write(self, name: str, raw: bytes) -> None:
         path = self.path / name
         if not path.exists() or path.read_bytes() != raw:
             with replace_file(path) as stream:
                 stream.write(raw)
+
+
+def _plain_bytes(path: Path) -> bytes:
+    with open_plain(path) as stream:
+        return stream.read()
 
 
 def _described(plan: Plan, chosen: list[dict[str, Any]] | None) -> Mapping[str, Any]:
@@ -128,7 +127,7 @@ def _described(plan: Plan, chosen: list[dict[str, Any]] | None) -> Mapping[str, 
         "select": None if study.select is None else study.select.model_dump(mode="json"),
         "method_axis": plan.method_axis,
         "chosen": chosen,
-        "tables": [table.model_dump(mode="json") for table in study.tables],
+        "tables": [table.model_dump(mode="json") for table in study.tables_at(plan.scale)],
         "runs": [
             {
                 "label": run.label,

@@ -11,7 +11,7 @@ from surefoot.errors import BadInput
 from surefoot.studies.folder import StudyFolder
 from surefoot.studies.measures import measure
 
-__all__ = ["GatheredRun", "GatheredStudy", "gather"]
+__all__ = ["GatheredRun", "GatheredStudy", "counted", "gather"]
 
 
 @dataclass(frozen=True)
@@ -75,14 +75,14 @@ def _one(folder: StudyFolder, run: dict[str, Any], select: Any, method_axis: Any
     result = None if name is None else folder.result(name)
     failed = name is not None and result is None and folder.failure(name) is not None
     outcome = str(result["outcome"]) if result else "failed" if failed else "unfinished"
-    counted = select is None or _counted(place, select, method_axis, chosen)
+    counts = counted(place, select, method_axis, chosen)
     where = folder.path if name is None else folder.run(name)
-    return GatheredRun(str(run["label"]), place, name, outcome, result or {}, where, counted)
+    return GatheredRun(str(run["label"]), place, name, outcome, result or {}, where, counts)
 
 
-def _counted(place: dict[str, str], select: Any, method_axis: Any, chosen: Any) -> bool:
-    """Of the choosing method only the chosen candidate stands beside the others."""
-    if place.get(method_axis) != select["method"]:
+def counted(place: dict[str, str], select: Any, method_axis: Any, chosen: Any) -> bool:
+    """Of a choosing method only the chosen candidate stands beside the others."""
+    if select is None or place.get(method_axis) != select["method"]:
         return True
     for choice in chosen:
         if all(place.get(axis) == text for axis, text in choice["group"].items()):

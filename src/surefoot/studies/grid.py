@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -12,6 +13,8 @@ from surefoot.studies.merge import merged, put
 from surefoot.studies.spec import EntrySpec, Override, ScaleSpec, StudySpec, number_of
 
 __all__ = ["Place", "places"]
+
+Lists = dict[str, tuple[str, tuple[Any, ...]]]
 
 
 @dataclass(frozen=True)
@@ -38,23 +41,45 @@ class Place:
 
 def places(study: StudySpec, scale: ScaleSpec) -> list[Place]:
     """All places of the study at a scale, in order: entries first, then values, seeds last."""
-    found: list[Place] = []
-    for place in _all(study, scale):
-        found.append(place)
-        if len(found) > study.limit:
+    below = merged(study.base, scale.tables)
+    seeds = study.seeds if scale.seeds is None else scale.seeds
+    entry_axes = frozenset(axis for axis, each in study.axes.items() if each.entries)
+    blocks, count = [], 0
+    for block in _blocks(study, scale, entry_axes):
+        count += len(seeds) * math.prod(block.lengths)
+        if count > study.limit:  # counted, not made: a grid may have more places than there is memory
             raise BadInput(
                 f"study {study.name!r} has more than {study.limit:,} runs; make an axis shorter, or raise limit"
             )
-    return found
+        blocks.append(block)
+    return [
+        _place(study, below, block.entries, block.lists, index, seed, entry_axes)
+        for block in blocks
+        for index in block.indices()
+        for seed in seeds
+    ]
 
 
-def _all(study: StudySpec, scale: ScaleSpec) -> Iterator[Place]:
-    below = merged(study.base, scale.tables)
+@dataclass(frozen=True)
+class _Block:
+    """The part of the grid where certain entries hold: the values left to vary, by groups of axes."""
+
+    entries: dict[str, EntrySpec]
+    lists: Lists
+    chosen: dict[str, int]
+    free: list[tuple[str, ...]]
+    lengths: list[int]
+
+    def indices(self) -> Iterator[dict[str, int]]:
+        """Which value each axis has, for all places of the block."""
+        for further in product(*(range(length) for length in self.lengths)):
+            yield self.chosen | {axis: i for group, i in zip(self.free, further, strict=True) for axis in group}
+
+
+def _blocks(study: StudySpec, scale: ScaleSpec, entry_axes: frozenset[str]) -> Iterator[_Block]:
     groups = _groups(study)
     led = [group for group in groups if any(study.axes[axis].entries for axis in group)]
     free = [group for group in groups if group not in led]
-    entry_axes = frozenset(axis for axis, each in study.axes.items() if each.entries)
-    seeds = study.seeds if scale.seeds is None else scale.seeds
     for at in product(*(range(_length(study, group)) for group in led)):
         chosen = {axis: i for group, i in zip(led, at, strict=True) for axis in group}
         entries = {axis: study.axes[axis].entries[i] for axis, i in chosen.items() if axis in entry_axes}
@@ -62,13 +87,7 @@ def _all(study: StudySpec, scale: ScaleSpec) -> Iterator[Place]:
         for group in groups:
             _check_lengths(study, group, lists, entries)
         lengths = [max((len(lists[axis][1]) for axis in group), default=0) or 1 for group in free]
-        for further in product(*(range(length) for length in lengths)):
-            index = chosen | {axis: i for group, i in zip(free, further, strict=True) for axis in group}
-            for seed in seeds:
-                yield _place(study, below, entries, lists, index, seed, entry_axes)
-
-
-Lists = dict[str, tuple[str, tuple[Any, ...]]]
+        yield _Block(entries, lists, chosen, free, lengths)
 
 
 def _groups(study: StudySpec) -> list[tuple[str, ...]]:

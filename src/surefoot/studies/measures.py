@@ -1,8 +1,9 @@
 """The little language of tables: what is read from a run.
 
 ``train.ece`` is a quantity of the final reading; ``max train.ece`` (also ``min``, ``mean``, ``first``) one over all
-readings; ``pearson train.ece sharpness`` (also ``spearman``) relates two over the readings; ``lag train.ece sharpness``
-is by how many readings sharpness leads, ``lag_steps`` by how many steps. Torch is not needed.
+readings; ``best train.ece`` that of the reading whose weights the run kept; ``pearson train.ece sharpness`` (also
+``spearman``) relates two over the readings; ``lag train.ece sharpness`` is by how many readings sharpness leads,
+``lag_steps`` by how many steps. Torch is not needed.
 """
 
 from __future__ import annotations
@@ -23,8 +24,20 @@ __all__ = ["check_measure", "heading", "measure"]
 Readings = Sequence[Mapping[str, Any]]
 _OVER_RUN: dict[str, Callable[[Any], Any]] = {"max": np.max, "min": np.min, "mean": np.mean, "first": lambda v: v[0]}
 _RELATIONS = ("pearson", "spearman", "lag", "lag_steps")
-_WORDS = (*_OVER_RUN, *_RELATIONS)
-_LETTERS = {"ece": "ECE", "kce": "KCE", "nll": "NLL", "tce": "TCE", "adaptive_ece": "AdaECE", "log_q": "log Q"}
+_OF_RUN = (*_OVER_RUN, "best")
+_WORDS = (*_OF_RUN, *_RELATIONS)
+_LETTERS = {
+    "ece": "ECE",
+    "kce": "KCE",
+    "nll": "NLL",
+    "tce": "TCE",
+    "adaptive_ece": "AdaECE",
+    "classwise_ece": "classwise ECE",
+    "auroc_misclassification": "AUROC of errors",
+    "auroc_ovr": "AUROC of classes",
+    "log_q": "log Q",
+    "auroc": "AUROC",
+}
 
 
 def check_measure(name: str) -> None:
@@ -32,11 +45,11 @@ def check_measure(name: str) -> None:
     words = name.split()
     if len(words) == 1:
         return
-    wanted = {2: tuple(_OVER_RUN), 3: _RELATIONS}.get(len(words))
+    wanted = {2: _OF_RUN, 3: _RELATIONS}.get(len(words))
     if wanted is None or words[0] not in wanted:
         near = nearest(words[0], _WORDS) if words else ""
         raise ValueError(
-            f"a measure is a quantity (test.ece), one over the run (max train.ece: {', '.join(_OVER_RUN)}) or a "
+            f"a measure is a quantity (test.ece), one over the run (max train.ece: {', '.join(_OF_RUN)}) or a "
             f"relation of two (pearson train.ece sharpness: {', '.join(_RELATIONS)}); got {name!r}{near}"
         )
 
@@ -56,8 +69,10 @@ def measure(result: Mapping[str, Any], folder: Path, names: Sequence[str]) -> di
                 later.append(name)
     readings: Readings = read_journal(folder / JOURNAL)[0] if later else []
     readings = [reading for reading in readings if "diverged" not in reading]
+    best = _table(result.get("best")).get("step")
     for name in later:
-        found[name] = _over_readings(name.split(), readings)
+        chosen = [each for each in readings if each.get("step") == best] if name.startswith("best ") else readings
+        found[name] = _over_readings(name.split(), chosen)
     return found
 
 
@@ -66,8 +81,8 @@ def _over_readings(words: Sequence[str], readings: Readings) -> float:
     if not len(steps):
         return math.nan
     word = words[0]
-    if word in _OVER_RUN:
-        return float(_OVER_RUN[word](columns[0]))
+    if word in _OF_RUN:
+        return float(_OVER_RUN.get(word, np.max)(columns[0]))  # of the best there is one
     if word in ("pearson", "spearman"):
         return (pearson if word == "pearson" else spearman)(*columns)
     ahead = lead(columns[1], columns[0])[0]
@@ -95,14 +110,16 @@ def heading(name: str) -> str:
     if len(words) == 1:
         return words[0]
     if len(words) == 2:
+        if words[0] == "best":
+            return f"{words[1]} at the best"
         return f"{'peak' if words[0] == 'max' else words[0]} {words[1]}"
     sign = {"pearson": "r", "spearman": "ρ", "lag": "lead", "lag_steps": "lead in steps"}[name.split()[0]]
     return f"{sign}({words[1]}, {words[2]})"
 
 
 def _quantity(name: str) -> str:
-    part, dot, rest = name.partition(".")
-    return f"{part} {_LETTERS.get(rest, rest.replace('_', ' '))}" if dot else _LETTERS.get(name, name.replace("_", " "))
+    *places, last = name.split(".")
+    return " ".join([*places, _LETTERS.get(last, last)]).replace("_", " ")
 
 
 def _number(value: Any) -> float:

@@ -10,7 +10,7 @@ from surefoot.errors import BadInput
 __all__ = ["merged", "put"]
 
 # Where a bare word stands for a table with that name.
-_NAMED = ("data", "model", "loss", "rule", "schedule", "base")
+_NAMED = ("data", "model", "loss", "rule", "schedule", "base", "ensemble")
 # Of which a run has one: the layer above decides which.
 _EITHER = {"steps": "epochs", "epochs": "steps"}
 

@@ -1,17 +1,17 @@
-"""Whether a spec's model, loss and step rule can be built, before any run starts; the data's shape is enough."""
+"""Whether a spec's model, ensemble, loss and step rule can be built, before any run; the data's shape is enough."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from surefoot.curvature.lanczos import Eigenpairs
-from surefoot.curvature.losses import loss_named
-from surefoot.models import model_named
+from surefoot.losses.names import Facts
 from surefoot.optim.names import rule_named
+from surefoot.training.assemble import network_of, objective_of
+from surefoot.training.members import members_of
 from surefoot.training.spec import RunSpec
 
 __all__ = ["check_parts"]
@@ -30,8 +30,9 @@ class _NoCurvature:
 
 def check_parts(spec: RunSpec, shape: tuple[int, ...], classes: int) -> None:
     """Build the parts on no memory at all, or raise what building them raises."""
-    loss_named(spec.loss.name)
-    options: dict[str, Any] = spec.model.options
+    if spec.ensemble is not None and spec.ensemble.name == "deep":
+        members_of(spec)
+    objective = objective_of(spec, Facts(1, classes, torch.tensor))
     with torch.device("meta"):
-        model = model_named(spec.model.name, shape, classes, **options)
+        model = network_of(spec, objective, shape, classes)
     rule_named(spec.rule.name, model, spec.rule.options, lambda: _NoCurvature(model))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,10 +10,11 @@ from surefoot.errors import BadInput
 from surefoot.studies.costs import cost_of, steps_of
 from surefoot.studies.facts import Library
 from surefoot.studies.grid import Place, places
+from surefoot.studies.roles import check_baseline, roles_of, row_label
 from surefoot.studies.spec import SelectSpec, StudySpec
 from surefoot.training.spec import RunSpec, spec_of
 
-__all__ = ["Choices", "Group", "Plan", "Planned", "group_of", "make_plan"]
+__all__ = ["Choices", "Group", "Plan", "Planned", "axes_of", "group_of", "make_plan"]
 
 Group = tuple[tuple[str, str], ...]
 # What was chosen for each group of runs: axis -> value as shown.
@@ -67,10 +68,16 @@ def make_plan(study: StudySpec, scale: str | None, library: Library, choices: Ch
     else:
         runs = _two_stages(study, study.select, found, library, choices)
     _check_different(runs)
+    _check_baselines(study, name, runs)
     return Plan(study, name, runs)
 
 
-def group_of(shown: Mapping[str, str], method_axis: str, select: SelectSpec, known: Sequence[str]) -> Group:
+def axes_of(places_shown: Iterable[Mapping[str, str]]) -> set[str]:
+    """The axes that any of some places has."""
+    return {axis for shown in places_shown for axis in shown}
+
+
+def group_of(shown: Mapping[str, str], method_axis: str, select: SelectSpec, known: Container[str]) -> Group:
     """Runs for which one choice is made: those that agree on the axes that the choosing method has, too."""
     left_out = {method_axis, *select.axes}
     return tuple((axis, text) for axis, text in shown.items() if axis in known and axis not in left_out)
@@ -85,11 +92,17 @@ def _two_stages(
     for run in runs:
         if run.spec.data.val == 0:
             raise BadInput(f"{run.label}: select.metric {select.metric} needs validation examples; set data.val")
-    known = list(first[0].shown)
+    for name in select.axes:
+        if not all(name in place.shown for place in first):
+            raise BadInput(f"select.axes: {select.method!r} does without {name!r}, so it cannot choose it")
+    known = axes_of(place.shown for place in first)
+    groups = {group_of(place.shown, axis, select, known) for place in first}
     seen: set[Any] = set()
     for place in found:
         if place.shown[axis] == select.method:
             continue
+        if group_of(place.shown, axis, select, known) not in groups:
+            raise BadInput(f"{place.label(select.axes)}: {select.method!r} has no run there that could choose for it")
         kept = (place.seed, *((name, text) for name, text in place.shown.items() if name not in select.axes))
         if choices is None:
             if kept not in seen:
@@ -111,6 +124,10 @@ def _planned(place: Place, library: Library, stage: int = 1, unknown: Sequence[s
     spec = spec_of(place.table, label)
     try:
         facts, rows = library.of(spec.data.name), library.rows(spec.data)
+        if rows is not None and spec.stop.batch != "full" and int(spec.stop.batch) > rows:
+            raise BadInput(
+                f"stop.batch must be 'full' or at most {rows:,}, the training examples; got {spec.stop.batch}"
+            )
         cost = None if rows is None else cost_of(spec, rows)
     except BadInput as error:
         raise BadInput(f"{label}: {error}") from error
@@ -126,6 +143,17 @@ def _planned(place: Place, library: Library, stage: int = 1, unknown: Sequence[s
         None if rows is None else steps_of(spec, rows),
         cost,
     )
+
+
+def _check_baselines(study: StudySpec, scale: str | None, runs: Sequence[Planned]) -> None:
+    """A table's baseline is one of its rows, where the rows are known before the runs."""
+    entry_axes = [axis for axis, each in study.axes.items() if each.entries]
+    for table in study.tables_at(scale):
+        rows = roles_of(list(study.axes), entry_axes, table).rows
+        if table.baseline is None or (study.select is not None and not set(rows).isdisjoint(study.select.axes)):
+            continue
+        places = ({**run.shown, "seed": str(run.seed)} for run in runs)
+        check_baseline(table, list(dict.fromkeys(row_label(place, rows, entry_axes) for place in places)))
 
 
 def _check_different(runs: Sequence[Planned]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Callable, Sequence
 
 from surefoot.reports.text import plain
@@ -40,19 +41,27 @@ def _text(table: Table) -> str:
     return "\n".join([*lines, *(f"  {plain(note)}" for note in table.notes)])
 
 
+def _marked(text: str) -> str:
+    """Text that Markdown shows as it is: no table's end, no HTML, no code, no link."""
+    for sign in ("\\", "|", "<", "`"):
+        text = text.replace(sign, f"\\{sign}")
+    return text.replace("](", "]\\(")
+
+
 def _markdown(table: Table) -> str:
     def line(cells: Sequence[str]) -> str:
-        return "| " + " | ".join(cell.strip().replace("\\", "\\\\").replace("|", "\\|") for cell in cells) + " |"
+        return "| " + " | ".join(_marked(cell.strip()) for cell in cells) + " |"
 
     head, *rows = _grid(table)
     rule = "|---|" + "---:|" * (len(head) - 1)
-    lines = [f"**{plain(table.caption or table.name)}**", "", line(head), rule, *(line(row) for row in rows), ""]
-    return "\n".join([*lines, *(f"- {plain(note)}" for note in table.notes)])
+    title = _marked(plain(table.caption or table.name))
+    lines = [f"**{title}**", "", line(head), rule, *(line(row) for row in rows), ""]
+    return "\n".join([*lines, *(f"- {_marked(plain(note))}" for note in table.notes)])
 
 
 _SPECIAL = {"\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{",
             "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "−": "$-$", "–": "--",
-            "ρ": r"$\rho$", "<": "$<$", ">": "$>$"}  # fmt: skip
+            "ρ": r"$\rho$", "<": "$<$", ">": "$>$", "[": "{[}"}  # fmt: skip
 
 
 def _latex(table: Table) -> str:
@@ -76,6 +85,11 @@ def _latex(table: Table) -> str:
 _FACTS = ("mean", "std", "n", "low", "high", "p", "runs", "of", "paper")
 
 
+def _cell(text: str) -> str:
+    """Text that a spreadsheet shows and does not compute; numbers stay numbers."""
+    return f"'{text}" if re.match(r"[=+@]|-(?![\d.])", text) else text
+
+
 def _csv(tables: Sequence[Table]) -> str:
     """One line a cell: the numbers in full."""
     stream = io.StringIO()
@@ -85,7 +99,8 @@ def _csv(tables: Sequence[Table]) -> str:
         for label, cells in table.rows:
             for column, cell in zip(table.columns, cells, strict=True):
                 facts = [cell.facts.get(name, "") for name in _FACTS]
-                writer.writerow([plain(table.name), plain(label).strip(), plain(column), plain(cell.text), *facts])
+                words = (table.name, label.strip(), column, cell.text)
+                writer.writerow([*(_cell(plain(word)) for word in words), *facts])
     return stream.getvalue().rstrip("\n")
 
 

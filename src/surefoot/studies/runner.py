@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import FrameType, TracebackType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from surefoot.errors import BadInput, StorageFault, SurefootError
 from surefoot.studies.crew import Crew, Worker
@@ -21,6 +21,11 @@ from surefoot.studies.folder import StudyFolder
 from surefoot.studies.plan import Plan, Planned, make_plan
 from surefoot.studies.select import choose, described
 from surefoot.training.records import canonical
+
+if TYPE_CHECKING:
+    from surefoot.studies.cluster import RayCrew, RayWorker
+
+    AnyWorker = Worker | RayWorker
 
 __all__ = ["Runner", "Show", "Silent", "Task", "WorkerFault"]
 
@@ -109,16 +114,18 @@ class Runner:
         retry_failed: bool = False,
         source: bytes | None = None,
         show: Show | None = None,
+        crew: Crew | RayCrew | None = None,
     ) -> None:
         self.plan, self._folder, self._library = plan, folder, library
         self._size, self._only, self._retry, self._source = workers, only, retry_failed, source
         self._show: Show = Silent() if show is None else show
-        self._at: dict[Worker, Task] = {}
+        self._at: dict[AnyWorker, Task] = {}
         self._checked: set[str] = set()
-        self._checker: Worker | None = None  # no run starts while it is at work
+        self._checker: AnyWorker | None = None  # no run starts while it is at work
         self._asked = False
-        self._idle_deaths = 0
-        self._crew = Crew()
+        self._idle_deaths = 0  # since a run was last heard of
+        self._crew = Crew() if crew is None else crew
+        self._chosen: list[dict[str, Any]] | None = None
         self.tasks: list[Task] = []
         self.reason = ""
 
@@ -129,9 +136,11 @@ class Runner:
 
     def run(self) -> bool:
         """Until every run has ended, or someone asks to stop."""
+        if self.plan.study.select is not None:
+            self._choose()  # what was chosen before stands, whichever runs this call is about
         if self._only is not None and not self._wanted(self.plan.runs):
             raise BadInput(f"--only {self._only!r} is in no label; there is {self.plan.runs[0].label!r}, for one")
-        self._folder.begin(self.plan, self._source)
+        self._folder.begin(self.plan, self._source, self._chosen)
         with self._show, self._signals(), contextlib.closing(self._crew):
             self._admit()
             while self._asked or not self._over():
@@ -181,15 +190,22 @@ class Runner:
             return False
         if not self.waiting:
             return True
-        choices = choose(self.plan, self._folder)
-        if choices is None:
+        if not self._choose():
             self.reason = "the second stage waits: not all runs of the first have ended well"
             return True
-        chosen = {group: choice.values for group, choice in choices.items()}
-        self.plan = make_plan(self.plan.study, self.plan.scale, self._library, chosen)
-        self._folder.begin(self.plan, self._source, described(choices))
+        self._folder.begin(self.plan, self._source, self._chosen)
         self._admit()
         return all(task.ended for task in self.tasks)
+
+    def _choose(self) -> bool:
+        """Decide the second stage by the first; False while a run of that has no result."""
+        choices = choose(self.plan, self._folder)
+        if choices is None:
+            return False
+        chosen = {group: choice.values for group, choice in choices.items()}
+        self.plan = make_plan(self.plan.study, self.plan.scale, self._library, chosen)
+        self._chosen = described(choices)
+        return True
 
     # Workers.
 
@@ -224,17 +240,18 @@ class Runner:
         task.state, task.due = "elsewhere", time.monotonic() + task.pause
         task.pause = min(2 * task.pause, _PAUSES[1])
 
-    def _order_run(self, worker: Worker, task: Task) -> None:
+    def _order_run(self, worker: AnyWorker, task: Task) -> None:
         task.state, task.began, task.start, task.pause = "running", time.monotonic(), -1, _PAUSES[0]
         self._at[worker], task.pid = task, worker.pid
         root = self._library.root
         worker.order(
             {
                 "do": "run",
+                "id": task.id,
                 "label": task.run.label,
                 "spec": task.run.spec.resolved(),
-                "out": str(self._folder.runs),
-                "data": None if root is None else str(root),
+                "out": str(self._folder.runs.resolve()),  # a worker may stand elsewhere
+                "data": None if root is None else str(root.resolve()),
             }
         )
 
@@ -244,19 +261,20 @@ class Runner:
         for run in self._wanted(self.plan.runs):
             spec, facts = run.spec.resolved(), self._library.of(run.spec.data.name)
             assert facts is not None
-            key = canonical([spec["model"], spec["loss"], spec["rule"], facts.shape, facts.classes])
+            parts = [spec["model"], spec["loss"], spec["rule"], spec.get("ensemble")]
+            key = canonical([*parts, facts.shape, facts.classes])
             if key not in self._checked and key not in found:
                 found[key] = {"label": run.label, "spec": spec, "shape": facts.shape, "classes": facts.classes}
         return found
 
-    def _order_check(self, worker: Worker, parts: dict[str, dict[str, Any]]) -> None:
+    def _order_check(self, worker: AnyWorker, parts: dict[str, dict[str, Any]]) -> None:
         self._checked |= set(parts)
         self._checker = worker
         worker.order({"do": "check", "runs": list(parts.values())})
 
     # What workers say.
 
-    def _hear(self, worker: Worker, said: list[dict[str, Any]] | None) -> None:
+    def _hear(self, worker: AnyWorker, said: list[dict[str, Any]] | None) -> None:
         if said is None:
             self._lost(worker)
             return
@@ -276,12 +294,14 @@ class Runner:
                     self._done(self._at.pop(worker), message)
 
     def _progress(self, task: Task, message: dict[str, Any]) -> None:
+        self._idle_deaths = 0
         task.step, task.loss, task.ece = message["step"], message["loss"], message["ece"]
         if task.start < 0:
             task.start = task.step - 1
             task.began = time.monotonic()
 
     def _done(self, task: Task, message: dict[str, Any]) -> None:
+        self._idle_deaths = 0
         if message["said"] == "taken":
             self._elsewhere(task)
         elif message["said"] == "failed":
@@ -307,7 +327,7 @@ class Runner:
             self._folder.note_failure(task.id, note)
         self._show.ended(task)
 
-    def _lost(self, worker: Worker) -> None:
+    def _lost(self, worker: AnyWorker) -> None:
         """A worker has gone: its run is begun again from its checkpoint, a few times if it gets no further."""
         code, left = worker.bury()
         task = self._at.pop(worker, None)

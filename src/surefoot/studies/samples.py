@@ -9,21 +9,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from surefoot.errors import BadInput
-from surefoot.studies.gather import GatheredRun, GatheredStudy
+from surefoot.studies.gather import GatheredStudy
+from surefoot.studies.roles import roles_of, row_label
 from surefoot.studies.spec import TableSpec
 
-__all__ = ["Roles", "Row", "roles_of", "rows_of"]
+__all__ = ["Row", "rows_of"]
 
 Key = tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True)
-class Roles:
-    """What each axis is to a table: part of the rows, what means are taken over, or averaged before that."""
-
-    rows: list[str]
-    over: list[str]
-    average: list[str]
 
 
 @dataclass
@@ -61,12 +53,12 @@ class Row:
 
 def rows_of(study: GatheredStudy, spec: TableSpec, names: Sequence[str]) -> list[Row]:
     """The rows of a table, in the order of the study, with the named measures of every finished run."""
-    roles = roles_of(study, spec)
+    roles = roles_of(study.axes, study.entry_axes, spec)
     found: dict[str, Row] = {}
     for run in study.runs:
         if not run.counted:
             continue
-        label = _label(study, run, roles.rows)
+        label = row_label(run.place, roles.rows, study.entry_axes)
         row = found.setdefault(label, Row(label))
         row.outcomes[run.outcome] += 1
         if run.outcome == "finished":
@@ -75,29 +67,6 @@ def rows_of(study: GatheredStudy, spec: TableSpec, names: Sequence[str]) -> list
     rows = list(found.values())
     _check_read(spec, rows, names)
     return rows
-
-
-def roles_of(study: GatheredStudy, spec: TableSpec) -> Roles:
-    """The axes' roles: rows are those of entries if not said otherwise.
-
-    An axis that a table says nothing of goes to ``over`` if that is not given, and else to the rows, but for the seed,
-    which is then averaged first.
-    """
-    row_axes = list(spec.rows) or [axis for axis in study.entry_axes if axis not in (*spec.over, *spec.average)]
-    rest = [axis for axis in study.axes if axis not in (*row_axes, *spec.over, *spec.average)]
-    seed = [] if "seed" in (*row_axes, *spec.over, *spec.average) else ["seed"]
-    if not spec.over:
-        return Roles(row_axes, rest + seed, list(spec.average))
-    return Roles(row_axes + rest, list(spec.over), [*spec.average, *seed])
-
-
-def _label(study: GatheredStudy, run: GatheredRun, axes: Sequence[str]) -> str:
-    parts = [
-        run.place[axis] if axis in study.entry_axes else f"{axis}={run.place[axis]}"
-        for axis in axes
-        if axis in run.place
-    ]
-    return " ".join(parts) or "all"
 
 
 def _check_read(spec: TableSpec, rows: Sequence[Row], names: Sequence[str]) -> None:

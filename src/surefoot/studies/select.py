@@ -10,7 +10,7 @@ import numpy as np
 
 from surefoot.errors import BadInput
 from surefoot.studies.folder import StudyFolder
-from surefoot.studies.plan import Group, Plan, Planned, group_of
+from surefoot.studies.plan import Group, Plan, Planned, axes_of, group_of
 
 __all__ = ["Choice", "choose", "described"]
 
@@ -35,7 +35,7 @@ def choose(plan: Plan, folder: StudyFolder) -> dict[Group, Choice] | None:
     assert select is not None
     assert axis is not None
     first = [run for run in plan.runs if run.stage == 1]
-    known = list(first[0].shown)
+    known = axes_of(run.shown for run in first)
     candidates: dict[Group, dict[tuple[tuple[str, str], ...], list[float]]] = {}
     for run in first:
         result = None if run.id is None else folder.result(run.id)

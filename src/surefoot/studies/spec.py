@@ -28,6 +28,7 @@ __all__ = [
     "table_of",
 ]
 
+_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 _FRACTION = re.compile(r"(\d+(?:\.\d+)?)/(\d+(?:\.\d+)?)")
 
 
@@ -153,8 +154,10 @@ class SelectSpec(_Table):
     @field_validator("metric")
     @classmethod
     def _held_out(cls, given: str) -> str:
-        if not given.startswith("val."):
-            raise ValueError(f"choices are made on validation, such as val.nll or val.accuracy; got {given!r}")
+        known = [f"val.{name}" for name in ("nll", "accuracy", "brier", "ece", "adaptive_ece", "kce")]
+        if given not in known:
+            near = nearest(given, known) if given.startswith("val.") else ""
+            raise ValueError(f"choices are made on validation, by one of {', '.join(known)}; got {given!r}{near}")
         return given
 
 
@@ -164,7 +167,8 @@ Kind = Literal["summary", "correlation", "hypotheses", "compare"]
 class TableSpec(_Table):
     """One table: its kind, its quantities, its rows, what its means run over, and what a paper printed.
 
-    Axes in ``average`` are averaged before means and deviations are taken ``over`` others.
+    Axes in ``average`` are averaged before means and deviations are taken ``over`` others. It is drawn at the named
+    ``scales``; at all if there are none.
     """
 
     name: str = Field(min_length=1)
@@ -180,8 +184,9 @@ class TableSpec(_Table):
     digits: int | None = Field(default=None, ge=0, le=12)
     intervals: bool = False
     paper: dict[str, dict[str, str]] = {}
+    scales: tuple[str, ...] = ()
 
-    @field_validator("rows", "over", "average", "metrics", mode="before")
+    @field_validator("rows", "over", "average", "metrics", "scales", mode="before")
     @classmethod
     def _one(cls, given: Any) -> Any:
         return [given] if isinstance(given, str) else given
@@ -197,7 +202,7 @@ class TableSpec(_Table):
 class StudySpec(_Table):
     """A whole study."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    name: str = Field(pattern=f"^{_NAME}$")
     base: dict[str, Any]
     axes: dict[str, AxisSpec] = {}
     zip: dict[str, tuple[str, ...]] = {}
@@ -221,7 +226,11 @@ class StudySpec(_Table):
                 raise ValueError(f"an axis must not be named {name!r}")
             for entry in axis_.entries:
                 self._check_over(f"axes.{name}, entry {entry.name!r}, over", entry.over)
+        if self.scale is not None:
+            _known("scale", self.scale, self.scales)
         for name, scale in self.scales.items():
+            if not re.fullmatch(_NAME, name):
+                raise ValueError(f"a scale is part of the folder's name: letters, digits, . _ and -; got {name!r}")
             self._check_over(f"scales.{name}.over", scale.over)
         self._check_seeds()
         self._check_select()
@@ -262,6 +271,10 @@ class StudySpec(_Table):
             named = [*table.rows, *table.over, *table.average]
             for axis in named:
                 _known(f"table {table.name!r}", axis, [*self.axes, "seed"])
+            for measure in table.paper if table.metrics else ():
+                _known(f"table {table.name!r}, paper", measure, table.metrics)
+            for scale in table.scales:
+                _known(f"table {table.name!r}, scales", scale, self.scales)
             twice = [axis for axis in named if named.count(axis) > 1]
             if twice:
                 raise ValueError(f"table {table.name!r}: {twice[0]!r} is in more than one of rows, over and average")
@@ -269,6 +282,10 @@ class StudySpec(_Table):
     def entries_over(self, axis: str) -> list[EntrySpec]:
         """The entries that change something about an axis of values."""
         return [entry for each in self.axes.values() for entry in each.entries if axis in entry.over]
+
+    def tables_at(self, scale: str | None) -> list[TableSpec]:
+        """The tables that are drawn at a scale."""
+        return [table for table in self.tables if not table.scales or scale in table.scales]
 
     def at_scale(self, name: str | None) -> tuple[str | None, ScaleSpec]:
         """The scale of that name, or the file's own choice; an empty one if the study has none."""

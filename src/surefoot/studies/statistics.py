@@ -104,6 +104,9 @@ def lead(one: Numbers, other: Numbers, most: int | None = None) -> tuple[float, 
 def paired_t(one: Numbers, other: Numbers) -> float:
     """Two-sided p of Student's t for paired values; NaN for fewer than two pairs.
 
+    Differences that are all the same but not 0 give NaN, too: accuracies on a few hundred rows are often equal by
+    chance, and t would take that for certainty.
+
     >>> round(paired_t([1.0, 2.0, 3.0], [1.1, 2.3, 3.2]), 4)
     0.0742
     """
@@ -112,8 +115,8 @@ def paired_t(one: Numbers, other: Numbers) -> float:
     if n < 2:
         return math.nan
     error = float(d.std(ddof=1)) / math.sqrt(n)
-    if error == 0:  # all differences are the same: none, or one that no noise explains
-        return 1.0 if d[0] == 0 else 0.0
+    if error <= 1e-12 * abs(float(d.mean())):
+        return math.nan if d.any() else 1.0
     from scipy.special import stdtr
 
     return float(2 * stdtr(n - 1, -abs(float(d.mean())) / error))

@@ -12,7 +12,8 @@ from surefoot.checks import nearest
 from surefoot.errors import BadInput
 from surefoot.studies.gather import GatheredStudy
 from surefoot.studies.measures import heading
-from surefoot.studies.samples import Row, roles_of, rows_of
+from surefoot.studies.roles import check_baseline, roles_of
+from surefoot.studies.samples import Row, rows_of
 from surefoot.studies.spec import TableSpec, table_of
 from surefoot.studies.statistics import Summary, holm, paired_t, sign_flips, summarise
 
@@ -49,7 +50,17 @@ def tables_of(study: GatheredStudy, which: str | None = None, specs: Sequence[Ta
         if which not in names:
             raise BadInput(f"--which must be one of {', '.join(names)}; got {which!r}{nearest(which, names)}")
         wanted = [spec for spec in wanted if spec.name == which]
-    return [_KINDS[spec.kind](study, spec) for spec in wanted]
+    if len(wanted) == 1:
+        return [_KINDS[wanted[0].kind](study, wanted[0])]
+    return [_or_why_not(study, spec) for spec in wanted]
+
+
+def _or_why_not(study: GatheredStudy, spec: TableSpec) -> Table:
+    """The table; one that cannot be made says why, and does not take the others with it."""
+    try:
+        return _KINDS[spec.kind](study, spec)
+    except BadInput as error:
+        return Table(spec.name, spec.kind, spec.caption, [], [], [f"Not made: {error}"])
 
 
 def _summary(study: GatheredStudy, spec: TableSpec) -> Table:
@@ -107,6 +118,8 @@ def _hypotheses(study: GatheredStudy, spec: TableSpec) -> Table:
         cells = [_mean(row, name, spec, 3 if "ece" in name else 2) for name in names]
         found.append((row.label, [*cells, _verdict(row, baseline), _runs(row)]))
     notes = _notes(study, spec, rows)
+    if any(len(row.values(name)) == 1 for row in rows for name in (_PEAK, _SHARP_END)):
+        notes.append("a row of one value has no standard error: any difference counts, and is a hint at most")
     if baseline is not None:
         notes += [
             f"reads as: against {baseline.label}, by more than a standard error of the difference: is the end flatter "
@@ -170,6 +183,8 @@ def _compare(study: GatheredStudy, spec: TableSpec) -> Table:
         notes.append(
             "n = 0: no common points; where methods have values of their own, average = that axis, over = seed"
         )
+    if any(line.n > 1 and math.isnan(p) for line, p in zip(lines, p_values, strict=True)):
+        notes.append("p –: all differences are the same, which t cannot judge")
     columns = ["pairs", "difference", f"{100 * spec.level:g}% interval", "p", "p (Holm)"]
     return Table(spec.name, spec.kind, spec.caption, columns, found, notes)
 
@@ -185,9 +200,7 @@ def _baseline(spec: TableSpec, rows: Sequence[Row]) -> Row:
     labels = [row.label for row in rows]
     if spec.baseline is None:
         return rows[0]
-    if spec.baseline not in labels:
-        near = nearest(spec.baseline, labels)
-        raise BadInput(f"table {spec.name!r}: baseline must be one of {', '.join(labels)}; got {spec.baseline!r}{near}")
+    check_baseline(spec, labels)
     return rows[labels.index(spec.baseline)]
 
 
@@ -220,7 +233,7 @@ def _runs(row: Row) -> Cell:
 
 
 def _notes(study: GatheredStudy, spec: TableSpec, rows: Sequence[Row]) -> list[str]:
-    roles = roles_of(study, spec)
+    roles = roles_of(study.axes, study.entry_axes, spec)
     over = f" over {' and '.join(roles.over)}" if roles.over else ""
     averaged = f", each the average over {' and '.join(roles.average)}" if roles.average else ""
     notes = [

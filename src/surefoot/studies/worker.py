@@ -5,6 +5,7 @@ It ends with the one who started it: where nobody listens any more, the run at h
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -20,6 +21,7 @@ __all__ = ["main"]
 
 Tell = Callable[[Mapping[str, Any]], None]
 _PAUSE = 0.2  # seconds between two words about a run
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)  # no run is to blame for these
 
 
 def main() -> None:
@@ -40,7 +42,7 @@ def main() -> None:
     from surefoot.training.records import restored
 
     try:
-        tell({"said": "ready"})
+        tell({"said": "ready", "pid": os.getpid()})
         for line in sys.stdin.buffer:
             order = restored(json.loads(line))
             tell(_check(order) if order["do"] == "check" else _run(order, tell))
@@ -75,15 +77,17 @@ def _run(order: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     data = None if order["data"] is None else Path(order["data"])
     try:
         result = run(spec_of(order["spec"], order["label"]), Path(order["out"]), data, _Watch(tell))
-    except StorageFault as error:
-        return {"said": "storage", "error": str(error)}
     except RunTaken:
         return {"said": "taken"}
-    except BadInput as error:
-        return {"said": "failed", "error": str(error), "trace": traceback.format_exc()}
     except BrokenPipeError:
         raise
+    except (BadInput, StorageFault) as error:
+        if isinstance(error.__cause__, OSError) and isinstance(error, StorageFault):
+            return {"said": "storage", "error": str(error)}
+        return {"said": "failed", "error": str(error), "trace": traceback.format_exc()}  # also files that were harmed
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in _FULL:
+            return {"said": "storage", "error": f"cannot write to {order['out']!r}: {error.strerror}"}
         first = (str(error).splitlines() or [""])[0]
         return {"said": "failed", "error": f"{type(error).__name__}: {first}", "trace": traceback.format_exc()}
     return {"said": "ended", "outcome": result.outcome, "step": result.step, "fresh": result.fresh,
