@@ -31,6 +31,11 @@ check: lint types test
 bench: $(VENV)/dev
 	$(BIN)/python benchmarks/metrics.py --out results/benchmarks
 	$(BIN)/python benchmarks/study.py --out results/benchmarks
+	$(BIN)/python benchmarks/report.py --out results/benchmarks
+	$(BIN)/python benchmarks/serve.py --out results/benchmarks
+	$(BIN)/python benchmarks/losses.py --out results/benchmarks
+	$(BIN)/python benchmarks/scale.py $(if $(DATA),--data $(DATA)) --out results/benchmarks
+	$(BIN)/python benchmarks/shift.py $(if $(IMAGES),--data $(IMAGES)) --out results/benchmarks
 	$(BIN)/python benchmarks/posthoc.py $(if $(LOGITS),--data $(LOGITS)) --out results/benchmarks
 	$(if $(DATA),$(BIN)/python benchmarks/curvature.py --data $(DATA) --out results/benchmarks,@echo "curvature: make bench DATA=cifar10_5k.npz")
 	$(if $(DATA),$(BIN)/python benchmarks/optim.py --data $(DATA) --out results/benchmarks,@echo "optim: make bench DATA=cifar10_5k.npz")

@@ -48,17 +48,15 @@ def ours(model: nn.Module, x: Tensor, y: Tensor, batch: int, steps: int, budget:
     part = x[: len(x) // 5], y[: len(x) // 5]
     tracker = sf.Tracker(model, (x, y), part, optimizer=opt, every=groups, budget=budget, batch_size=batch)
 
-    def values(logits: Tensor, labels: Tensor) -> Tensor:
-        return nn.functional.cross_entropy(logits, labels, reduction="none")
-
-    train(model, opt, values, (x, y), Batches(len(x), batch, 0), steps, lambda step: 1.0, tracker)
+    objective = sf.losses.lift(sf.losses.CrossEntropy())
+    train(model, opt, objective, (x, y), Batches(len(x), batch, 0), steps, lambda step: 1.0, tracker)
     return tracker.price
 
 
 def compare(
-    model: nn.Module, x: Tensor, y: Tensor, batch: int, steps: int, repeats: int, tracked: int
+    model: nn.Module, x: Tensor, y: Tensor, batch: int, steps: int, repeats: int, tracked: int, rounds: int = 2
 ) -> dict[str, Any]:
-    """Seconds of a block of steps by hand and by our loop; of a longer one untracked and tracked."""
+    """Seconds of a block of steps by hand and by our loop; of a longer one, ``rounds`` times, untracked and tracked."""
     fresh: Callable[[], nn.Module] = lambda: copy.deepcopy(model)  # noqa: E731
     plain = alternate(
         {
@@ -75,7 +73,7 @@ def compare(
                 "untracked": lambda: ours(fresh(), x, y, batch, tracked, None),
                 "tracked": lambda: ours(fresh(), x, y, batch, tracked, 0.1),
             },
-            max(1, repeats // 3),
+            rounds,
         )
     return found
 
@@ -98,10 +96,8 @@ def growth(x: Tensor, y: Tensor, steps: int) -> dict[str, float]:
         if step in (steps // 5, steps):
             sizes[f"after {step:,} steps"] = resident()
 
-    def values(logits: Tensor, labels: Tensor) -> Tensor:
-        return nn.functional.cross_entropy(logits, labels, reduction="none")
-
-    train(model, opt, values, small, Batches(500, 50, 0), steps, lambda step: 1.0, tracker, after=after)
+    objective = sf.losses.lift(sf.losses.CrossEntropy())
+    train(model, opt, objective, small, Batches(500, 50, 0), steps, lambda step: 1.0, tracker, after=after)
     return sizes
 
 
@@ -145,7 +141,7 @@ def main() -> None:
             network(10, 0), x, y, len(x), 2 if quick else 10, repeats, 0 if quick else 200
         ),
         "ResNet-20, batch 128": compare(
-            CifarResNet(20), images[:256], labels[:256], 128, 1 if quick else 4, repeats, 0 if quick else 360
+            CifarResNet(20), images[:256], labels[:256], 128, 1 if quick else 2, 1 if quick else 41, 0 if quick else 360
         ),
     }
     found["growth"] = growth(x, y, 500 if quick else 5000)

@@ -10,6 +10,7 @@ import pytest
 import torch
 from PIL import Image
 from scipy.io import savemat
+from sklearn.datasets import load_digits
 
 from surefoot.data.augment import crop_and_flip
 from surefoot.data.prepare import prepare
@@ -33,6 +34,14 @@ def write_cifar10(folder):
     for name, each in zip([*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"], batches, strict=True):
         (folder / name).write_bytes(pickle.dumps(each, protocol=2))
     return batches
+
+
+def test_digits_are_those_of_scikit_learn():
+    images, labels = load_digits(return_X_y=True)
+    found = load_set("digits", None)
+    order = np.random.default_rng(0).permutation(1797)
+    np.testing.assert_array_equal(np.concatenate([found.x_train, found.x_test]).reshape(1797, 64), images[order])
+    np.testing.assert_array_equal(np.concatenate([found.y_train, found.y_test]), labels[order])
 
 
 def test_cifar10_from_folder_and_archive(tmp_path):

@@ -23,6 +23,9 @@ def modules_after(code: str) -> set[str]:
         "import surefoot; surefoot.Predictions; surefoot.metrics.summary",
         "from surefoot.cli import app\ntry: app(['--help'])\nexcept SystemExit: pass",
         "from surefoot.cli import app\ntry: app(['evaluate', '--help'])\nexcept SystemExit: pass",
+        "import surefoot; surefoot.report; import surefoot.reports.page, surefoot.reports.figures.paper",
+        "import surefoot.reports.serve.server",
+        "import surefoot; surefoot.integrations",
     ],
 )
 def test_torch_is_not_imported(code):
@@ -30,6 +33,12 @@ def test_torch_is_not_imported(code):
     assert "torch" not in found
     assert "sklearn" not in found
     assert "matplotlib" not in found
+
+
+def test_frameworks_are_imported_by_their_own_integration_only():
+    frameworks = {"lightning", "pytorch_lightning", "transformers", "torchmetrics", "tensorboard"}
+    found = modules_after("import surefoot; surefoot.Tracker; surefoot.integrations.loggers.CSVLogger")
+    assert not frameworks & found
 
 
 def test_the_root_is_empty_until_asked():

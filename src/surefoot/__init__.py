@@ -14,11 +14,16 @@ __all__ = [
     "Tracker",
     "__version__",
     "curvature",
+    "ensembles",
     "errors",
+    "integrations",
+    "losses",
     "margins",
     "metrics",
     "optim",
     "posthoc",
+    "report",
+    "shift",
     "study",
     "theory",
     "train",
@@ -29,19 +34,37 @@ _HOMES = {
     "Predictions": "surefoot.predictions",
     "Tracker": "surefoot.training.tracker",
     "curvature": "surefoot.curvature",
+    "ensembles": "surefoot.ensembles",
     "errors": "surefoot.errors",
+    "integrations": "surefoot.integrations",
+    "losses": "surefoot.losses",
     "margins": "surefoot.margins",
     "metrics": "surefoot.metrics",
     "optim": "surefoot.optim",
     "posthoc": "surefoot.posthoc",
+    "report": "surefoot.reports.api",
+    "shift": "surefoot.shift",
     "study": "surefoot.studies.api",
     "theory": "surefoot.theory",
     "train": "surefoot.training.api",
 }
 
 if TYPE_CHECKING:
-    from surefoot import curvature, errors, margins, metrics, optim, posthoc, theory
+    from surefoot import (
+        curvature,
+        ensembles,
+        errors,
+        integrations,
+        losses,
+        margins,
+        metrics,
+        optim,
+        posthoc,
+        shift,
+        theory,
+    )
     from surefoot.predictions import Predictions
+    from surefoot.reports.api import report
     from surefoot.studies.api import study
     from surefoot.training.api import train
     from surefoot.training.tracker import Tracker

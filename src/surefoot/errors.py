@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["BadInput", "MissingDependency", "RunTaken", "StorageFault", "SurefootError"]
+__all__ = ["BadInput", "MissingDependency", "RankLost", "RunTaken", "StorageFault", "SurefootError"]
 
 
 class SurefootError(Exception):
@@ -19,6 +19,10 @@ class BadInput(SurefootError, ValueError):
 
 class RunTaken(BadInput):
     """Another process is at work on the run; it may be looked at again later."""
+
+
+class RankLost(SurefootError):
+    """Another process of the same training died, fell silent or refused its part; none can go on without it."""
 
 
 class MissingDependency(SurefootError, ImportError):

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import errno
 import io
 import os
 import re
+import stat
 import tempfile
 import warnings
 import zipfile
@@ -23,7 +25,7 @@ from numpy.typing import NDArray
 
 from surefoot.errors import BadInput, MissingDependency, StorageFault
 
-__all__ = ["Table", "read_table", "replace_file", "write_table"]
+__all__ = ["Table", "open_plain", "read_table", "replace_file", "write_table"]
 
 Table = tuple[NDArray[Any], NDArray[Any], str | None]
 
@@ -63,6 +65,23 @@ def write_table(path: Path, scores: NDArray[Any], labels: NDArray[Any], kind: st
         raise BadInput(f"predictions are written to {', '.join(_WRITERS)}; got {path.name!r}")
     with replace_file(path) as stream:
         writer(stream, scores, labels, kind)
+
+
+def open_plain(path: Path) -> IO[bytes]:
+    """Open a file for reading; `OSError` if it is a link, a pipe or a device.
+
+    In a folder from a stranger a link would show what lies elsewhere, and a pipe would make us wait for ever.
+    """
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise OSError(errno.ELOOP, "it is a link") from error
+        raise
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "it is no plain file")
+    return open(handle, "rb")
 
 
 @contextlib.contextmanager

@@ -8,9 +8,10 @@ from inputs cast first, a block of rows at a time.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from functools import wraps
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +21,6 @@ from surefoot.door import as_labels, as_path, as_scores, explain_bad_logits, pre
 from surefoot.errors import BadInput
 from surefoot.files import read_table, write_table
 from surefoot.threads import run_ranges, split_range
-
-if TYPE_CHECKING:
-    import torch
 
 __all__ = ["Predictions", "check_predictions", "takes_predictions"]
 
@@ -99,11 +97,15 @@ class Predictions:
         return self
 
     @classmethod
-    def of(cls, model: torch.nn.Module, inputs: Any, labels: Any, batch_size: int = 1024) -> Predictions:
-        """What ``model`` says about ``inputs`` (n, ...) in eval mode, ``batch_size`` rows at a time.
+    def of(cls, model: Any, inputs: Any, labels: Any, batch_size: int = 1024) -> Predictions:
+        """What ``model`` says about ``inputs``: a torch module, or anything with scikit-learn's ``predict_proba``.
 
-        The model's mode, gradients and random state are left as they were.
+        A module gives the logits of ``inputs`` (n, ...) in eval mode, ``batch_size`` rows at a time; its mode,
+        gradients and random state are left as they were. An estimator is given all ``inputs`` at once, and ``labels``
+        are its own: numbers or names among ``classes_``, whose order is that of the columns.
         """
+        if _is_estimator(model):
+            return cls.from_probs(*_probs_of(model, inputs, labels))
         from surefoot.forward import logits_of
 
         # Before the long pass, not after it.
@@ -352,6 +354,48 @@ class Predictions:
             inside = ((block > 0) & (block < 1)).any(axis=1) & (block.max(axis=1) > block.min(axis=1))
             telling = telling or bool(inside.any())
         return telling
+
+
+def _is_estimator(model: Any) -> bool:
+    """Whether to ask for ``predict_proba``; a torch module that has one too is asked for logits."""
+    torch = sys.modules.get("torch")  # not imported: a module is none without it
+    if torch is not None and isinstance(model, torch.nn.Module):
+        return False
+    if not isinstance(model, type) and callable(getattr(model, "predict_proba", None)):
+        return True
+    if not isinstance(model, type) and hasattr(model, "predict") and hasattr(model, "fit"):
+        raise BadInput(
+            f"model must have predict_proba; {type(model).__name__} has none. Make it with probabilities "
+            "(SVC(probability=True), SGDClassifier(loss='log_loss')), or wrap it in scikit-learn's "
+            "CalibratedClassifierCV; for scores of its own use Predictions(logits, labels)"
+        )
+    return False
+
+
+def _probs_of(estimator: Any, inputs: Any, labels: Any) -> tuple[NDArray[Any], Any]:
+    """Probabilities (n, k) of a fitted estimator, and labels as the numbers of its columns."""
+    name = type(estimator).__name__
+    probs = estimator.predict_proba(inputs)
+    if isinstance(probs, list):
+        raise BadInput(f"model must have one target; {name} predicts {len(probs)}: take them one by one")
+    scores = as_scores("predict_proba", probs)
+    classes = getattr(estimator, "classes_", None)
+    if classes is None:
+        return scores, labels  # whole numbers already, or the door says so
+    if len(classes) != scores.shape[1]:
+        raise BadInput(f"{name} has {len(classes)} classes_ and {scores.shape[1]} columns of predict_proba")
+    given = np.asarray(labels)
+    if given.shape != scores.shape[:1]:
+        raise BadInput(f"labels must have shape ({len(scores)},), one per row of inputs; got shape {given.shape}")
+    column = {label: index for index, label in enumerate(np.asarray(classes).tolist())}
+    found = [column.get(label, -1) for label in given.tolist()]
+    if -1 in found:
+        row = found.index(-1)
+        raise BadInput(
+            f"labels must be among the {len(classes)} classes that {name} was fitted on; row {row} has "
+            f"{given.tolist()[row]!r} ({found.count(-1)} such rows), classes_ begin with {list(column)[:5]}"
+        )
+    return scores, np.array(found)
 
 
 def check_predictions(name: str, value: Any) -> Predictions:

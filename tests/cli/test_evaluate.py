@@ -254,6 +254,8 @@ def test_demo(tmp_path, monkeypatch):
         assert rule in text
     assert len(list((tmp_path / "demo" / "runs").glob("*/result.json"))) == 7
     assert (tmp_path / "demo" / "trajectories.png").exists()
+    assert "demo/page.html" in text
+    assert (tmp_path / "demo" / "page.html").read_text().startswith("<!doctype html>")
 
 
 def test_the_api_refuses_what_the_command_refuses(p, tmp_path):

@@ -22,12 +22,12 @@ def _worker(rank: int, port: int, own: bool, out: str) -> None:
     dist.init_process_group("gloo", rank=rank, world_size=2)
     model = network().double()
     parallel = DistributedDataParallel(model)
-    opt = sf.optim.SAM(torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), rho=0.1)
+    opt = sf.optim.SAM(torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), rho=0.1, per_rank=own)
     x, y = batch()
     x, y = x[12 * rank : 12 * rank + 12].double(), y[12 * rank : 12 * rank + 12]
 
     def run() -> Tensor:
-        alone = parallel.no_sync() if own and opt.ascending else contextlib.nullcontext()
+        alone = parallel.no_sync() if opt.alone else contextlib.nullcontext()
         with alone:
             loss = nn.functional.cross_entropy(parallel(x), y)
             loss.backward()

@@ -8,7 +8,21 @@ import sys
 
 import typer
 
-from surefoot.cli import calibrate, certify, data, demo, evaluate, status, study, table, train
+from surefoot.cli import (
+    calibrate,
+    certify,
+    data,
+    demo,
+    evaluate,
+    figures,
+    report,
+    serve,
+    shift,
+    status,
+    study,
+    table,
+    train,
+)
 from surefoot.errors import SurefootError
 
 __all__ = ["app", "main"]
@@ -26,9 +40,13 @@ app.command("evaluate")(evaluate.evaluate)
 app.command("calibrate")(calibrate.calibrate)
 app.command("train")(train.train)
 app.command("status")(status.status)
+app.command("serve")(serve.serve)
+app.command("report")(report.report)
+app.command("figures")(figures.figures)
 app.command("study")(study.study)
 app.command("table")(table.table)
 app.command("certify")(certify.certify)
+app.command("shift")(shift.shift)
 app.add_typer(data.app, name="data")
 
 
@@ -74,8 +92,9 @@ def main() -> None:
             sys.stdout.flush()
     except OSError as error:
         code = _output_failed(error)
-    # A closed or full output must not complain again at shutdown.
-    os._exit(code) if code == 4 else sys.exit(code)
+    # A closed or full output must not complain again at shutdown, and under torchrun a thread of torch.distributed that
+    # is late may abort an interpreter on its way out.
+    os._exit(code) if code == 4 or int(os.environ.get("WORLD_SIZE", 1)) > 1 else sys.exit(code)
 
 
 def _output_failed(error: OSError) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from surefoot.training.spec import RunSpec
+    from surefoot.studies.plan import Plan
 
 __all__ = ["demo"]
 
@@ -30,27 +30,30 @@ _CHOSEN = (
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the runs and the figure.")] = Path("demo"),
+    out: Annotated[Path, typer.Option(help="Folder for the runs, the figure and the page.")] = Path("demo"),
     steps: Annotated[int, typer.Option(help="Steps of each run.", min=10)] = 1500,
 ) -> None:
     """Train a small network on scikit-learn's digits under seven step rules, and watch sureness follow sharpness."""
     import time
 
     from surefoot.cli.terminal import progress_bar, terminal
+    from surefoot.reports.api import report
     from surefoot.reports.trajectory import save_trajectories
+    from surefoot.studies.folder import StudyFolder
     from surefoot.training.journal import read_journal
     from surefoot.training.run import run
 
-    out.mkdir(parents=True, exist_ok=True)
+    plan = _plan(steps)
+    StudyFolder(out).begin(plan, None)
     typer.echo(_CHOSEN.format(steps=steps) + "\n")
     start = time.perf_counter()
     runs: dict[str, list[dict[str, Any]]] = {}
     with progress_bar("training") as tick:
-        for place, (name, spec) in enumerate(_specs(steps).items()):
+        for place, each in enumerate(plan.runs):
             result = run(
-                spec, out / "runs", watch=lambda step, of, *_, at=place: tick(at * of + step, len(_RULES) * of)
+                each.spec, out / "runs", watch=lambda step, of, *_, at=place: tick(at * of + step, len(_RULES) * of)
             )
-            runs[name] = read_journal(result.folder / "journal.jsonl")[0]
+            runs[each.shown["rule"]] = read_journal(result.folder / "journal.jsonl")[0]
     terminal().print(_table(runs))
     typer.echo(
         "r: Pearson's correlation of a calibration error with the sharpness (λ_max of the Gauss–Newton matrix) over\n"
@@ -58,21 +61,30 @@ def demo(
     )
     save_trajectories(runs, out / "trajectories.png")
     typer.echo(f"\n{len(runs)} runs in {time.perf_counter() - start:.0f} s. Curves: {out / 'trajectories.png'}")
+    typer.echo(f"Everything, to look at: {report(out, out / 'page.html')}")
     typer.echo("Your own: surefoot train spec.toml, sf.Tracker in your loop, surefoot evaluate for predictions.")
 
 
-def _specs(steps: int) -> dict[str, RunSpec]:
-    from surefoot.training.spec import spec_of
+def _plan(steps: int) -> Plan:
+    from surefoot.studies.facts import Library
+    from surefoot.studies.plan import make_plan
+    from surefoot.studies.spec import study_of
 
-    shared = {
-        "data": {"name": "digits", "train": 300, "noisy": 0.2},
-        "model": {"name": "mlp", "widths": [64, 64]},
-        "track": {"every": max(1, steps // 60)},
+    often = max(1, steps // 60)
+    table = {
+        "name": "demo",
+        "seeds": [0],
+        "base": {
+            "data": {"name": "digits", "train": 300, "val": 300, "noisy": 0.2},
+            "model": {"name": "mlp", "widths": [64, 64]},
+            "stop": {"steps": steps},
+            "track": {"every": often, "histograms": True, "bounds": 10 * often, "batch_sharpness": 15 * often},
+        },
+        "axes": {
+            "rule": [{"name": name, "rule": rule, "stop": {"batch": batch}} for name, (rule, batch) in _RULES.items()]
+        },
     }
-    return {
-        name: spec_of(shared | {"rule": rule, "stop": {"steps": steps, "batch": batch}})
-        for name, (rule, batch) in _RULES.items()
-    }
+    return make_plan(study_of(table), None, Library(None))
 
 
 def _table(runs: dict[str, list[dict[str, Any]]]) -> Any:

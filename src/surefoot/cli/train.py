@@ -29,18 +29,22 @@ def train(
     ] = False,
     json_: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
-    """Train a classifier, reading calibration, margins and curvature along the way; run again to resume."""
+    """Train a classifier, reading calibration, margins and curvature along the way; run again to resume.
+
+    Several processes share a run under torchrun: ``torchrun --nproc-per-node 2 -m surefoot train SPEC.toml``.
+    """
+    from surefoot.ranks import launched
     from surefoot.training.records import canonical
     from surefoot.training.run import run
     from surefoot.training.spec import read_spec
 
     wanted = read_spec(spec, set_)
-    with _bar() as watch:
+    with launched() as ranks, _bar(shown=ranks.first) as watch:
         result = run(wanted, out, data, watch, other_versions)
-    if json_:
-        final = {"folder": str(result.folder), "outcome": result.outcome, "step": result.step, "final": result.final}
+    final = {"folder": str(result.folder), "outcome": result.outcome, "step": result.step, "final": result.final}
+    if ranks.first and json_:
         typer.echo(canonical(final))
-    else:
+    elif ranks.first:
         show(result)
     codes = {"diverged": 3, "interrupted": 130}
     raise typer.Exit(codes.get(result.outcome, 0))
@@ -57,10 +61,17 @@ def show(result: Result) -> None:
     for name in _SHOWN:
         if name in result.final:
             typer.echo(f"  {name:16} {result.final[name]:.4f}")
+    if result.final.get("gradients") and result.final.get("step"):
+        gradients = result.final["gradients"]
+        each = gradients / result.final["step"]
+        typer.echo(f"  {'cost':16} {gradients:,} gradients of the cross-entropy, {each:.3g} a step")
 
 
 class _bar:  # noqa: N801
     """A progress bar with loss, accuracy, ECE, sharpness and the time left."""
+
+    def __init__(self, shown: bool = True) -> None:
+        self._shown = shown
 
     def __enter__(self) -> Any:
         import sys
@@ -70,7 +81,7 @@ class _bar:  # noqa: N801
 
         columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
         self._progress = Progress(
-            *columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()
+            *columns, console=Console(stderr=True), transient=True, disable=not (self._shown and sys.stderr.isatty())
         )
         self._progress.start()
         self._task = self._progress.add_task("", total=None)

@@ -17,7 +17,7 @@ from surefoot.metrics.bins import ordered
 from surefoot.metrics.value import Value
 from surefoot.predictions import Predictions, takes_predictions
 
-__all__ = ["aurc", "auroc_misclassification", "auroc_ovr", "e_aurc", "fpr95"]
+__all__ = ["aurc", "auroc_misclassification", "auroc_of", "auroc_ovr", "e_aurc", "fpr95", "fpr95_of"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -26,27 +26,13 @@ Ints = NDArray[np.int64]
 @takes_predictions
 def auroc_misclassification(p: Predictions) -> Value:
     """Probability that a right row is more confident than a wrong one; ties count half; chance is ½."""
-    count, hits = _groups(p)
-    misses = count - hits
-    pairs = int(hits.sum()) * int(misses.sum())
-    if pairs == 0:
-        return Value(0.5, n=len(p), pairs=0)
-    # Groups come with the most confident first: a hit beats the misses of later groups.
-    later = misses.sum() - np.cumsum(misses)
-    wins = int((hits * later).sum()) + int((hits * misses).sum()) / 2
-    return Value(wins / pairs, n=len(p), pairs=pairs)
+    return _auroc(*_groups(p))
 
 
 @takes_predictions
 def fpr95(p: Predictions) -> Value:
     """Share of wrong rows accepted at the highest confidence threshold that accepts 95 % of the right ones."""
-    count, hits = _groups(p)
-    accepted, passed = np.cumsum(hits), np.cumsum(count - hits)
-    if accepted[-1] == 0 or passed[-1] == 0:
-        return Value(0.95, n=len(p), pairs=0)
-    # 20·accepted ≥ 19·all: in whole numbers, since 0.95 is none in binary.
-    first = int(np.argmax(20 * accepted >= 19 * accepted[-1]))
-    return Value(int(passed[first]) / int(passed[-1]), n=len(p), pairs=int(accepted[-1]) * int(passed[-1]))
+    return _fpr95(*_groups(p))
 
 
 @takes_predictions
@@ -93,6 +79,36 @@ def auroc_ovr(p: Predictions) -> Value:
     return Value(math.fsum(areas) / len(areas), n=n, classes=len(areas))
 
 
+def auroc_of(doubt: Floats, hit: NDArray[np.bool_]) -> Value:
+    """AUROC of any doubt (n,): probability that a hit has less of it than a miss; ties count half."""
+    return _auroc(*_grouped_by(doubt, hit))
+
+
+def fpr95_of(doubt: Floats, hit: NDArray[np.bool_]) -> Value:
+    """Share of misses accepted at the lowest threshold on any doubt (n,) that accepts 95 % of the hits."""
+    return _fpr95(*_grouped_by(doubt, hit))
+
+
+def _auroc(count: Ints, hits: Ints) -> Value:
+    misses = count - hits
+    pairs = int(hits.sum()) * int(misses.sum())
+    if pairs == 0:
+        return Value(0.5, n=int(count.sum()), pairs=0)
+    # Groups come with the most confident first: a hit beats the misses of later groups.
+    later = misses.sum() - np.cumsum(misses)
+    wins = int((hits * later).sum()) + int((hits * misses).sum()) / 2
+    return Value(wins / pairs, n=int(count.sum()), pairs=pairs)
+
+
+def _fpr95(count: Ints, hits: Ints) -> Value:
+    accepted, passed = np.cumsum(hits), np.cumsum(count - hits)
+    if accepted[-1] == 0 or passed[-1] == 0:
+        return Value(0.95, n=int(count.sum()), pairs=0)
+    # 20·accepted ≥ 19·all: in whole numbers, since 0.95 is none in binary.
+    first = int(np.argmax(20 * accepted >= 19 * accepted[-1]))
+    return Value(int(passed[first]) / int(passed[-1]), n=int(count.sum()), pairs=int(accepted[-1]) * int(passed[-1]))
+
+
 def _groups(p: Predictions) -> tuple[Ints, Ints]:
     """Rows and hits of each group of equal doubt, the most confident group first."""
     return p.memo("groups of equal doubt", lambda: _make_groups(p))
@@ -103,3 +119,9 @@ def _make_groups(p: Predictions) -> tuple[Ints, Ints]:
     starts = np.concatenate([[0], np.flatnonzero(doubt[1:] != doubt[:-1]) + 1])
     ends = np.append(starts[1:], len(doubt))
     return ends - starts, np.add.reduceat(hit.astype(np.int64), starts)
+
+
+def _grouped_by(doubt: Floats, hit: NDArray[np.bool_]) -> tuple[Ints, Ints]:
+    """The same for doubts of any range, infinities among them, and any hits."""
+    place = np.unique(doubt, return_inverse=True)[1]
+    return np.bincount(place), np.bincount(place[hit], minlength=int(place.max()) + 1)

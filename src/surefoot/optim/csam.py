@@ -54,9 +54,12 @@ class CSAM(SAM):
         rho: ρ; the paper takes 0.05 for CIFAR-10 and 0.2 for CIFAR-100.
         gamma: γ from 0 (SAM) to 2; the paper takes 0.5, 1 or 2, and larger ones with smaller ρ.
         detach: take the weight as a constant instead of differentiating through it.
+        per_rank: as of `SAM`.
     """
 
-    def __init__(self, base: Optimizer, rho: float = 0.05, gamma: float = 1.0, detach: bool = False) -> None:
+    def __init__(
+        self, base: Optimizer, rho: float = 0.05, gamma: float = 1.0, detach: bool = False, per_rank: bool = False
+    ) -> None:
         self.gamma, self.detach = non_negative("gamma", gamma), detach
         if self.gamma > 2:
             warnings.warn(
@@ -65,13 +68,14 @@ class CSAM(SAM):
             )
         self._plain = _Mean()
         self._used = False
-        super().__init__(base, rho)
+        super().__init__(base, rho, per_rank)
 
     def outer(self, loss: PerExample) -> OuterLoss:
         """``loss`` as the criterion for the closure: the plain mean, and in the descent pass Eq. 4.
 
         ``loss(logits, labels)`` must give one value for each example; a torch loss with ``reduction="mean"`` is taken
-        as if it were ``"none"``.
+        as if it were ``"none"``. Of a loss of `surefoot.losses` the part of each example is weighed, a term of the
+        batch as a whole is not.
         """
         return OuterLoss(self, loss)
 
@@ -95,7 +99,7 @@ class CSAM(SAM):
 
     def _losses(self, before: float, after: float, slope: float) -> dict[str, float]:
         # Eq. 4 is no cross-entropy: λ is of the plain loss at the perturbed point.
-        plain = self._plain.value if self._used and not math.isnan(after) else after
+        plain = self.over_ranks(self._plain.value) if self._used and not math.isnan(after) else after
         return {"loss": before, "perturbed_loss": plain, **entropy_coefficients(before, plain, slope)}
 
 
@@ -108,7 +112,8 @@ class OuterLoss(nn.Module):
         if reduction == "sum":
             raise BadInput("the loss must be a mean or per example (reduction='none'); got reduction='sum'")
         # A weighted mean of torch's divides by the sum of the labels' weights.
-        self._weights: Tensor | None = getattr(loss, "weight", None) if reduction == "mean" else None
+        weights = getattr(loss, "weight", None)
+        self._weights = weights if reduction == "mean" and isinstance(weights, Tensor) else None
         if reduction == "mean":
             loss = copy.copy(loss)
             loss.reduction = "none"  # type: ignore[attr-defined]
@@ -125,14 +130,21 @@ class OuterLoss(nn.Module):
             _check_range(labels, logits.shape[1])
             if bool((labels == getattr(self.loss, "ignore_index", -1)).any()):
                 raise BadInput("labels to be ignored have no probability to weigh by; leave those rows out")
-        values = self.loss(logits, labels)
+        loss: Any = self.loss
+        term = None
+        if hasattr(loss, "term"):  # one of `surefoot.losses`: only what belongs to single examples is weighed
+            logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+            values, term = loss.values(logits, labels), loss.term(logits, labels)
+        else:
+            values = loss(logits, labels)
         if values.shape != labels.shape:
             raise BadInput(
                 f"the loss must give one value for each of {len(labels)} examples; got shape {tuple(values.shape)}; "
                 "pass it with reduction='none'"
             )
         found = self._optimizer.weighted(logits, labels, values)
-        return found.mean() if self._weights is None else found.sum() / self._weights[labels].sum()
+        mean: Tensor = found.mean() if self._weights is None else found.sum() / self._weights[labels].sum()
+        return mean if term is None else mean + term
 
 
 def _check_range(labels: Tensor, classes: int) -> None:

@@ -19,6 +19,8 @@ class SAM(TwoPass):
     Args:
         base: any optimizer that takes one gradient a step.
         rho: ρ; a parameter group may carry its own under ``"rho"``.
+        per_rank: where the batch lies on several ranks, each perturbs by the gradient of its own part (m-sharpness)
+            instead of all by that of the whole batch; see ``alone`` of `TwoPass`.
 
     >>> model = torch.nn.Linear(2, 2)
     >>> opt = SAM(torch.optim.SGD(model.parameters(), lr=0.1), rho=0.05)
@@ -31,8 +33,8 @@ class SAM(TwoPass):
     0.05
     """
 
-    def __init__(self, base: Optimizer, rho: float = 0.05) -> None:
-        super().__init__(base, rho)
+    def __init__(self, base: Optimizer, rho: float = 0.05, per_rank: bool = False) -> None:
+        super().__init__(base, rho, per_rank)
 
     def ascent(self, parameters: list[Tensor], gradients: list[Tensor], norm: float) -> Ascent:
         """Along g."""
@@ -49,11 +51,12 @@ class ASAM(TwoPass):
         base: any optimizer that takes one gradient a step.
         rho: ρ; the authors take 0.5 for CIFAR-10 and 1.0 for CIFAR-100.
         eta: η; the authors' default is 0.01, their CIFAR script takes 0.
+        per_rank: as of `SAM`.
     """
 
-    def __init__(self, base: Optimizer, rho: float = 0.5, eta: float = 0.01) -> None:
+    def __init__(self, base: Optimizer, rho: float = 0.5, eta: float = 0.01, per_rank: bool = False) -> None:
         self._eta = non_negative("eta", eta)
-        super().__init__(base, rho)
+        super().__init__(base, rho, per_rank)
 
     def ascent(self, parameters: list[Tensor], gradients: list[Tensor], norm: float) -> Ascent:
         """Along T² g."""
@@ -82,7 +85,8 @@ class ASAM(TwoPass):
 class VASSO(TwoPass):
     """SAM along an average of the gradients: d ← (1 − θ) d + θ g, ε = ρ d / ‖d‖₂ (Li & Giannakis 2023).
 
-    The average of each parameter is part of the state_dict. A step whose gradient is not finite leaves it as it is.
+    The average of each parameter is part of the state_dict, and so the same on all ranks. A step whose gradient is not
+    finite leaves it as it is.
 
     Args:
         base: any optimizer that takes one gradient a step.

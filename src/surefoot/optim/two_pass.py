@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,8 +46,10 @@ class TwoPass(Rule):
 
     Attributes:
         base: the optimizer that takes the step.
-        ascending: True during the first pass. A closure may use it to leave the gradients of the first pass
-            unsynchronised: ``with contextlib.nullcontext() if not opt.ascending else model.no_sync(): …``.
+        ascending: True during the first pass.
+        alone: True during the first pass of a rule made with ``per_rank``: the closure must leave these gradients
+            unsynchronised, ``with model.no_sync() if opt.alone else contextlib.nullcontext(): …``.
+        over_ranks: the mean over ranks of a number of this rank's examples, for ``last``; set by a loop over ranks.
         last: what the last step did: ``loss``, ``perturbed_loss``, ``epsilon`` (‖ε‖₂ over all parameters), and
             paper B's ``lambda`` and ``lambda0`` (its Eq. 2; they mean something for cross-entropy).
     """
@@ -56,7 +58,7 @@ class TwoPass(Rule):
     # Per-parameter tensors that a rule remembers, by name; they travel in the state_dict beside the base's own.
     remembers: tuple[str, ...] = ()
 
-    def __init__(self, base: Optimizer, rho: float) -> None:
+    def __init__(self, base: Optimizer, rho: float, per_rank: bool = False) -> None:
         if not isinstance(base, Optimizer):
             raise BadInput(
                 "base must be an optimizer, such as torch.optim.SGD(model.parameters(), lr=0.1); "
@@ -69,6 +71,10 @@ class TwoPass(Rule):
         if any(group.get("maximize") for group in base.param_groups):
             raise BadInput("base must minimise; it was built with maximize=True: minimise the negative instead")
         check_groups(base.param_groups)
+        if not isinstance(per_rank, bool):
+            raise BadInput(f"per_rank must be true or false; got {per_rank!r}")
+        self.per_rank = per_rank
+        self.over_ranks: Callable[[float], float] = float
         self._rho = non_negative("rho", rho)
         # A base wrapped before carries that wrapper's radius, unless a group was given its own.
         before = getattr(base, "_wrapped_rho", None)
@@ -121,6 +127,11 @@ class TwoPass(Rule):
     def ascending(self) -> bool:
         """Whether the closure is being run for the first time in this step."""
         return self.phase == "ascent"
+
+    @property
+    def alone(self) -> bool:
+        """Whether the gradients of this pass are each rank's own."""
+        return self.per_rank and self.ascending
 
     @torch.no_grad()
     def step(self, closure: Closure | None = None, scaler: Any = None) -> Any:
@@ -184,6 +195,8 @@ class TwoPass(Rule):
             torch._foreach_mul_([p.grad for p in parameters if p.grad is not None], 1.0 / scaler.get_scale())
         with stored(parameters):
             size, slope = self._perturb()
+            if self.per_rank:
+                size = self.over_ranks(size)  # one that is not finite keeps all ranks from a second pass
             if math.isfinite(size):
                 with replayed(start, devices):
                     perturbed = self._pass("descent", parameters, closure)

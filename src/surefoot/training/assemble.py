@@ -10,21 +10,26 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from surefoot.checks import whole
 from surefoot.curvature import Sharpness
-from surefoot.curvature.losses import LogitLoss, loss_named
 from surefoot.data.prepare import Prepared, Split
+from surefoot.ensembles.names import ensemble_named
+from surefoot.ensembles.objective import EnsembleObjective
 from surefoot.errors import BadInput
 from surefoot.forward import logits_of
+from surefoot.losses.names import Facts, objective_named
+from surefoot.losses.objective import Objective
 from surefoot.models import model_named
 from surefoot.optim import schedules
 from surefoot.optim.names import rule_named
+from surefoot.ranks import ALONE, Ranks
 from surefoot.seeds import reseed
 from surefoot.training.cadence import GROUPS, Every, Logarithmic
 from surefoot.training.loop import Batches
 from surefoot.training.spec import CadenceSpec, RunSpec
 from surefoot.training.tracker import Tracker
 
-__all__ = ["Assembled", "assemble", "fresh_model"]
+__all__ = ["Assembled", "assemble", "fresh_model", "network_of", "objective_of"]
 
 
 @dataclass(frozen=True)
@@ -33,8 +38,9 @@ class Assembled:
 
     model: nn.Module
     optimizer: Optimizer
-    loss: LogitLoss
+    objective: Objective
     train: Split
+    val: Split | None
     batches: Batches
     steps: int
     factor: Callable[[int], float]
@@ -42,10 +48,10 @@ class Assembled:
 
 
 def fresh_model(spec: RunSpec, data: Prepared) -> nn.Module:
-    """The spec's model with the weights of its first step."""
+    """The spec's model with the weights of its first step, and the second head that its loss may need."""
     reseed(spec.seed, "init")
     dtype = getattr(torch, spec.dtype)
-    model = model_named(spec.model.name, data.shape, data.classes, **spec.model.options).to(dtype)
+    model = network_of(spec, objective_of(spec, _facts(data)), data.shape, data.classes).to(dtype)
     try:
         logits_of(model, data.train[0][:1].to(dtype))
     except RuntimeError as error:
@@ -54,25 +60,65 @@ def fresh_model(spec: RunSpec, data: Prepared) -> nn.Module:
     return model
 
 
-def assemble(spec: RunSpec, data: Prepared) -> Assembled:
-    """The parts of the spec's run over ``data``."""
+def network_of(spec: RunSpec, objective: Objective, shape: tuple[int, ...], classes: int) -> nn.Module:
+    """The spec's network as its ensemble and its loss need it, untrained; one member of a deep ensemble."""
+    model = model_named(spec.model.name, shape, classes, **spec.model.options)
+    if spec.ensemble is not None and spec.ensemble.name != "deep":
+        options = {key: value for key, value in spec.ensemble.options.items() if key != "anneal"}
+        model = ensemble_named(spec.ensemble.name, model, **options)
+    return objective.wrap(model)
+
+
+def objective_of(spec: RunSpec, facts: Facts) -> Objective:
+    """The spec's loss as an objective, spread over the members of its ensemble."""
+    found = objective_named(spec.loss.name, spec.loss.options, facts)
+    if found.needs_validation and spec.data.val == 0:
+        raise BadInput(f"loss {spec.loss.name} looks at validation examples after each epoch; set data.val")
+    if spec.ensemble is None or spec.ensemble.name == "deep":
+        return found
+    anneal = spec.ensemble.options.get("anneal", 0)
+    return EnsembleObjective(found, facts.examples, whole("ensemble.anneal", anneal, 0))
+
+
+def _facts(data: Prepared) -> Facts:
+    return Facts(len(data.train[0]), data.classes, data.radius)
+
+
+def assemble(spec: RunSpec, data: Prepared, ranks: Ranks = ALONE) -> Assembled:
+    """The parts of the spec's run over ``data``; curvature and the tracker's readings are shared by the ranks."""
     dtype = getattr(torch, spec.dtype)
     train, test = (data.train[0].to(dtype), data.train[1]), (data.test[0].to(dtype), data.test[1])
     val = None if data.val is None else (data.val[0].to(dtype), data.val[1])
     rows = len(train[0])
-    model, loss = fresh_model(spec, data), loss_named(spec.loss.name)
-    optimizer = rule_named(spec.rule.name, model, spec.rule.options, lambda: Sharpness(model, *train, loss))
+    model, objective = fresh_model(spec, data), objective_of(spec, _facts(data))
+    loss, over = objective.curvature, ranks.count > 1
+
+    def own(part: Split) -> Split:
+        return part[0][ranks.share(len(part[0]))], part[1][ranks.share(len(part[1]))]
+
+    def curvature() -> Sharpness:
+        return Sharpness(model, *own(train), loss, ranks=over)
+
+    optimizer = rule_named(spec.rule.name, model, spec.rule.options, curvature)
     size = rows if spec.stop.batch == "full" else int(spec.stop.batch)
     if size > rows:
         raise BadInput(f"stop.batch is {size:,}, and there are {rows:,} training examples; make it 'full'")
+    if size % ranks.count:
+        raise BadInput(f"{ranks.count} ranks share a batch equally; got {size:,} rows; change data.train or stop.batch")
     batches = Batches(rows, size, spec.seed)
     steps = spec.stop.steps or int(spec.stop.epochs or 1) * batches.per_epoch
     cadences, budget = _cadences(spec, steps), spec.track.budget
     eps = None if spec.track.eps is None else data.radius(spec.track.eps)
-    tracker = Tracker(
-        model, train, test, val, optimizer, loss, cadences, budget, size, seed=spec.seed, eps=eps, norm=spec.track.norm
-    )
-    return Assembled(model, optimizer, loss, train, batches, steps, _factor(spec, steps), tracker)
+    settings: dict[str, Any] = {
+        "seed": spec.seed,
+        "eps": eps,
+        "norm": spec.track.norm,
+        "sample": spec.track.sample,
+        "ranks": over,
+    }
+    parts = own(train), own(test), None if val is None else own(val)
+    tracker = Tracker(model, *parts, optimizer, loss, cadences, budget, size, **settings)
+    return Assembled(model, optimizer, objective, train, val, batches, steps, _factor(spec, steps), tracker)
 
 
 def _cadences(spec: RunSpec, steps: int) -> dict[str, Any]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from torch import nn
+from torch import Tensor, nn
 
 from surefoot.errors import BadInput
 from surefoot.margins.moments import log_moment
@@ -49,15 +50,25 @@ def bounds_of(part: str, p: Predictions, curvature: Curvature | None) -> dict[st
 
 
 def robust_moments(
-    part: str, model: nn.Module, x: Any, y: Any, eps: Any, norm: str, clean: Predictions
+    part: str,
+    model: nn.Module,
+    x: Any,
+    y: Any,
+    eps: Any,
+    norm: str,
+    clean: Predictions,
+    all_rows: Callable[[Tensor], Tensor],
 ) -> dict[str, float]:
-    """log Q over the ball: from an attack, an estimate from below; and proved from above, where the layers allow it."""
-    found = {f"{part}.log_q_attack": log_moment(robust(model, x, y, eps, norm, "pgd"))}
+    """log Q over the ball: from an attack, an estimate from below; and proved from above, where the layers allow it.
+
+    ``all_rows`` joins the margins of this rank's rows with those of the others, whose predictions ``clean`` has.
+    """
+    found = {f"{part}.log_q_attack": log_moment(all_rows(robust(model, x, y, eps, norm, "pgd")))}
     try:
         margins = robust(model, x, y, eps, norm, "certified")
     except BadInput:
         return found  # a layer without bounds: the attack's figure stands alone
-    found[f"{part}.log_q_certified"] = log_moment(np.minimum(margins.numpy(), clean.true_margin))
+    found[f"{part}.log_q_certified"] = log_moment(np.minimum(all_rows(margins).numpy(), clean.true_margin))
     return found
 
 

@@ -1,4 +1,4 @@
-"""The loop: one for every step rule and loss. It builds a closure, lets the rule step, reads, and commits."""
+"""The loop: one for every step rule and objective. It builds a closure, lets the rule step, reads, and commits."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ from torch.optim import Optimizer
 
 from surefoot.data.augment import crop_and_flip
 from surefoot.data.prepare import Split
-from surefoot.optim.csam import CSAM
+from surefoot.losses.objective import Batch, Objective, Validation, unweighted
+from surefoot.ranks import ALONE, Ranks
 from surefoot.seeds import generator, reseed
 from surefoot.training.tracker import Tracker
 
 __all__ = ["Batches", "Outcome", "train"]
-
-Objective = Callable[[Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -70,18 +69,24 @@ def train(
     seed: int = 0,
     start: int = 0,
     augment: bool = False,
+    val: Split | None = None,
+    ranks: Ranks = ALONE,
     after: Callable[[int, float], str | None] = lambda step, loss: None,
 ) -> Outcome:
     """Train from step ``start`` to ``steps``.
 
     Args:
-        objective: (logits, labels) → per-example values (b,); their mean is what is minimised.
+        objective: (model, batch) → the scalar to minimise; a rule such as CSAM may weigh its examples.
         factor: of each group's first learning rate, at a step.
+        val: validation examples, for objectives that look at them after each epoch.
+        ranks: share every batch equally; all have all the data and the same random numbers.
         after: called with the number of steps done and the loss; a word from it ends the run with that outcome.
     """
     x, y = data
     rates = [group.setdefault("initial_lr", group["lr"]) for group in optimizer.param_groups]
-    criterion = optimizer.outer(objective) if isinstance(optimizer, CSAM) else _mean(objective)
+    objective.weigh = getattr(optimizer, "weighted", unweighted)
+    optimizer.over_ranks = ranks.mean  # type: ignore[attr-defined]
+    validation, all_rows = Validation(model, data, val), torch.arange(len(x))
     model.train()
     for step in range(start, steps):
         for group, rate in zip(optimizer.param_groups, rates, strict=True):
@@ -90,30 +95,27 @@ def train(
         inputs, labels = x[rows], y[rows]
         if augment:
             inputs = crop_and_flip(inputs, seed, step)
+        own = ranks.share(len(inputs))
+        indices = all_rows if isinstance(rows, slice) else rows
+        batch = Batch(inputs[own], labels[own], indices[own], step)
         reseed(seed, "step", step)
 
-        def closure(inputs: Tensor = inputs, labels: Tensor = labels) -> Any:
-            tracker.gradients += 1
+        def closure(batch: Batch = batch) -> Any:
             optimizer.zero_grad()
-            loss = criterion(model(inputs), labels)
+            loss = objective(model, batch)
+            tracker.gradients += objective.gradients
             loss.backward()
-            return loss
+            return ranks.of_whole_batch(model, loss, own_gradients=getattr(optimizer, "alone", False))
 
         found: Any = optimizer.step(closure)
+        ranks.take_buffers(model)
         loss = float(found.detach())
         if not math.isfinite(loss):
             return Outcome("diverged", step)
+        if (step + 1) % batches.per_epoch == 0:
+            objective.epoch(validation)
         tracker.step(step, everything=step + 1 == steps)
         ended = after(step + 1, loss)
         if ended is not None:
             return Outcome(ended, step + 1)
     return Outcome("finished", steps)
-
-
-def _mean(objective: Objective) -> Callable[[Tensor, Tensor], Tensor]:
-    def mean(logits: Tensor, labels: Tensor) -> Tensor:
-        values: Any = objective(logits, labels)
-        found: Tensor = values.mean()
-        return found
-
-    return mean

@@ -12,9 +12,11 @@ from torch import nn
 
 from surefoot.data.prepare import Prepared, prepare
 from surefoot.data.sets import load_set
+from surefoot.ensembles.deep import DeepEnsemble
 from surefoot.errors import BadInput
 from surefoot.training.assemble import fresh_model
 from surefoot.training.checkpoint import Checkpoint, load_best, load_checkpoint, load_newest
+from surefoot.training.members import members_of
 from surefoot.training.spec import RunSpec, spec_of
 
 __all__ = ["Opened", "open_run"]
@@ -32,9 +34,13 @@ class Opened:
 
 
 def open_run(path: Path, data_root: Path | None = None, best: bool = False) -> Opened:
-    """Open a run's folder (its newest checkpoint, or its best one) or one of its ``.safetensors`` files."""
+    """Open a run's folder (its newest checkpoint, or its best one) or one of its ``.safetensors`` files.
+
+    The model of a deep ensemble is that of its members, which are opened beside it.
+    """
     folder = path.parent if path.suffix == ".safetensors" else path
-    found = _checkpoint(path, best)
+    if not (folder / "spec.json").exists():
+        _checkpoint(path, best)  # says what is missing
     try:
         table: Any = json.loads((folder / "spec.json").read_text())
     except (OSError, ValueError) as error:
@@ -48,8 +54,13 @@ def open_run(path: Path, data_root: Path | None = None, best: bool = False) -> O
     if re.fullmatch(r"[0-9a-f]{16}", folder.name) and folder.name != spec.run_id(raw.digest()):
         raise BadInput(f"the data set {spec.data.name!r} here is not the one that run {folder.name} was trained on")
     data = prepare(raw, **spec.data.model_dump(exclude={"name", "augment"}), seed=spec.seed)
+    if spec.ensemble is not None and spec.ensemble.name == "deep":
+        places = [folder.parent / member.run_id(raw.digest()) for member in members_of(spec)]
+        members = [open_run(place, data_root, best) for place in places]
+        together = DeepEnsemble([member.model for member in members]).eval()
+        return Opened(folder, spec, data, together, max(member.step for member in members))
+    tensors, meta = _checkpoint(path, best)
     model = fresh_model(spec, data)
-    tensors, meta = found
     weights = {name.removeprefix("model/"): value for name, value in tensors.items() if _of_model(name)}
     try:
         model.load_state_dict(weights)
@@ -67,8 +78,8 @@ def _ended_at(folder: Path) -> int | None:
 
 
 def _of_model(name: str) -> bool:
-    """Full checkpoints hold the rule and the tracker, too; the best weights stand alone."""
-    return not name.startswith(("rule/", "tracker/"))
+    """Full checkpoints hold the rule, the tracker and the loss, too; the best weights stand alone."""
+    return not name.startswith(("rule/", "tracker/", "loss/"))
 
 
 def _checkpoint(path: Path, best: bool) -> Checkpoint:

@@ -38,14 +38,11 @@ def decode(line: bytes) -> Record | None:
         return None
     try:
         found = json.loads(line)
-    except ValueError:
+        if not isinstance(found, dict) or found.pop(_SUM, None) != _checksum(canonical(found)):
+            return None
+        record: Record = restored(found)
+    except (ValueError, RecursionError):  # no JSON, letters that no text has, or brackets without end
         return None
-    if not isinstance(found, dict):
-        return None
-    claimed = found.pop(_SUM, None)
-    if claimed != _checksum(canonical(found)):
-        return None
-    record: Record = restored(found)
     return record
 
 

@@ -2,16 +2,14 @@
 
 A folder ``<id>`` holds ``spec.json`` (written first), ``facts.json``, ``journal.jsonl`` (numbers), ``arrays.jsonl``
 (histograms and tables), ``state-a.safetensors`` and ``state-b.safetensors``, ``best.safetensors`` if asked for,
-``timings.jsonl`` (clock and memory: no part of what a resumed run repeats to the bit), ``result.json`` (last) and
-``lock``.
+``timings.jsonl`` (clock and memory: no part of what a resumed run repeats to the bit), ``examples.json`` (pictures of
+the examples that carried the margin moment), ``result.json`` (last) and ``lock``.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
-import os
 import platform
 import resource
 import signal
@@ -25,25 +23,35 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
 import surefoot
 from surefoot.data.prepare import Prepared, prepare
 from surefoot.data.sets import load_set
-from surefoot.errors import BadInput, RunTaken
+from surefoot.errors import BadInput
 from surefoot.files import replace_file
+from surefoot.ranks import Ranks, all_ranks
 from surefoot.training.assemble import assemble
 from surefoot.training.best import Best
 from surefoot.training.checkpoint import load_newest, save_best, save_checkpoint
 from surefoot.training.coupling import coupling
+from surefoot.training.deep import read_together, train_members
+from surefoot.training.examples import write_examples
 from surefoot.training.journal import JOURNAL, TIMINGS, Journal, Notebook, read_journal
+from surefoot.training.lock import locked
 from surefoot.training.loop import Outcome, train
+from surefoot.training.members import members_of
+from surefoot.training.opened import open_run
 from surefoot.training.records import canonical, parted, restored
-from surefoot.training.spec import RunSpec
+from surefoot.training.shifted import foreign_sets, read_shift
+from surefoot.training.spec import RunSpec, spec_of
 from surefoot.training.state import pack, unpack
 
 __all__ = ["Result", "run"]
 
 Watch = Callable[[int, int, float, dict[str, Any] | None], None]
+Foreign = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
@@ -68,62 +76,116 @@ def run(
 
     ``watch(step, steps, loss, reading)`` is called after every step; ``reading`` is None where none was due. A run goes
     on under other versions than those it began with only if told so: its bits may then differ.
+
+    Where torch.distributed was set up, all its ranks must call this, with the same folder in sight: they share every
+    batch and every reading, and rank 0 writes. Their number is a part of the run's identity.
     """
+    ranks = all_ranks()
+    spec = _shared_by(ranks, spec)
     threads = torch.get_num_threads()
     torch.set_num_threads(spec.threads)  # a part of the run's identity; the caller gets its own back
     try:
-        return _run(spec, out, data_root, watch, other_versions)
+        return _run(spec, ranks, out, data_root, watch, other_versions)
     finally:
         torch.set_num_threads(threads)
 
 
-def _run(spec: RunSpec, out: Path, data_root: Path | None, watch: Watch, other_versions: bool) -> Result:
+def _shared_by(ranks: Ranks, spec: RunSpec) -> RunSpec:
+    """The spec for so many ranks, or a clear error if it was written for another number of them."""
+    if spec.ranks is None and ranks.count > 1:
+        return spec_of({**spec.resolved(), "ranks": ranks.count})
+    if (spec.ranks or 1) != ranks.count:
+        raise BadInput(
+            f"this spec is for {spec.ranks or 1} ranks, and {ranks.count} run it; start it by "
+            f"torchrun --nproc-per-node {spec.ranks or 1} -m surefoot train, or change ranks"
+        )
+    return spec
+
+
+def _run(spec: RunSpec, ranks: Ranks, out: Path, data_root: Path | None, watch: Watch, other_versions: bool) -> Result:
     raw = load_set(spec.data.name, data_root)
     options = spec.data.model_dump(exclude={"name", "augment"})
     data = prepare(raw, **options, seed=spec.seed)
     folder = out / spec.run_id(raw.digest())
-    folder.mkdir(parents=True, exist_ok=True)
-    with _locked(folder):
-        for leftover in folder.glob(".*"):  # files that a death kept from getting their names
-            leftover.unlink()
+    with contextlib.ExitStack() as held:
+        with ranks.agreeing():
+            if ranks.first:
+                folder.mkdir(parents=True, exist_ok=True)
+                held.enter_context(locked(folder))
+                _begin(spec, folder, data, other_versions)
+            foreign = {} if spec.shift is None else foreign_sets(spec.shift, data, data_root)
         done = _result(folder)
         if done is not None:
             return Result(folder, done["outcome"], done["step"], done["final"], fresh=False)
+        if spec.ensemble is not None and spec.ensemble.name == "deep":
+            return _together(spec, folder, data_root, foreign, watch, other_versions)
+        return _carry_on(spec, ranks, folder, data, foreign, watch)
+
+
+def _begin(spec: RunSpec, folder: Path, data: Prepared, other_versions: bool) -> None:
+    """Clear up after a death, and write down what the run is, if it has not ended."""
+    for leftover in folder.glob(".*"):  # files that a death kept from getting their names
+        leftover.unlink()
+    if _result(folder) is None:
         _write_once(folder / "spec.json", spec.resolved())
         _check_facts(folder, data, other_versions)
-        return _carry_on(spec, folder, data, watch)
 
 
-def _carry_on(spec: RunSpec, folder: Path, data: Prepared, watch: Watch) -> Result:
-    parts = assemble(spec, data)
+def _together(
+    spec: RunSpec, folder: Path, data_root: Path | None, foreign: Foreign, watch: Watch, other_versions: bool
+) -> Result:
+    """A deep ensemble: its members as runs of their own in the same place, then one reading of their mean."""
+    count = len(members_of(spec))
+
+    def one(place: int, member: RunSpec) -> Result:
+        def part(step: int, steps: int, loss: float, reading: dict[str, Any] | None) -> None:
+            watch(place * steps + step, count * steps, loss, reading)
+
+        return run(member, folder.parent, data_root, part, other_versions)
+
+    ended = train_members(spec, one)
+    if ended is not None:
+        if ended.outcome == "diverged":
+            _finish(folder, Outcome("diverged", ended.step), [], None, {})
+        return Result(folder, ended.outcome, ended.step, {}, fresh=True)
+    opened = open_run(folder, data_root)
+    readings = read_together(folder, opened)
+    shifted = {} if spec.shift is None else read_shift(spec.shift, opened.model, opened.data, foreign)
+    outcome = Outcome("finished", opened.step)
+    _finish(folder, outcome, readings, None, shifted)
+    return Result(folder, outcome.kind, outcome.step, {**_last(readings), **shifted}, fresh=True)
+
+
+def _carry_on(spec: RunSpec, ranks: Ranks, folder: Path, data: Prepared, foreign: Foreign, watch: Watch) -> Result:
+    parts = assemble(spec, data, ranks)
     model, optimizer, tracker, steps = parts.model, parts.optimizer, parts.tracker, parts.steps
+    objective = parts.objective
     best = None if spec.best is None else Best(spec.best.metric, spec.best.patience)
     start, offsets = 0, (0, 0)
+    shifted: dict[str, float] = {}
     found = load_newest(folder)
     if found is not None:
         tensors, meta = found
-        unpack(model, optimizer, tracker, tensors, meta)
+        unpack(model, optimizer, tracker, objective, tensors, meta)
         start, offsets = meta["step"], tuple(meta["offsets"])
         if best is not None:
             best.load_state_dict(restored(meta["best"]))
-    notebook = Notebook(folder, offsets)
-    readings = read_journal(folder / JOURNAL)[0]
-    timings = Journal(folder / TIMINGS, read_journal(folder / TIMINGS)[1])
+    if ranks.mean(start) != start:
+        raise BadInput(f"the ranks see different checkpoints of {folder.name}; give all the same folder as --out")
+    desk = _Desk(folder, offsets) if ranks.first else _Bystander()
+    readings = read_journal(folder / JOURNAL)[0] if ranks.first else []
 
     def commit(step: int) -> None:
-        notebook.sync()
-        tensors, plain = pack(model, optimizer, tracker)
-        facts = {"step": step, "offsets": notebook.offsets, "best": None if best is None else best.state_dict()}
-        save_checkpoint(folder, tensors, {**plain, **facts}, step // spec.checkpoint)
+        facts = {"step": step, "best": None if best is None else best.state_dict()}
+        desk.commit(pack(model, optimizer, tracker, objective), facts, step // spec.checkpoint)
 
     def note(reading: dict[str, Any]) -> None:
-        notebook.append(reading)
+        desk.note(reading)
         readings.append(parted(reading)[0])
-        timings.append({"step": reading["step"], "time": time.time(), "peak_mb": _peak_memory()})
         if best is not None and best.improves(reading):
-            save_best(folder, model.state_dict(), {"step": best.step, best.metric: best.value})
+            desk.keep(model, {"step": best.step, best.metric: best.value})
 
-    with _asked_to_stop() as stop, contextlib.closing(notebook), contextlib.closing(timings):
+    with _asked_to_stop() as stop, contextlib.closing(desk):
         if found is None and (first := tracker.read(0)) is not None:
             note(first)
 
@@ -131,7 +193,7 @@ def _carry_on(spec: RunSpec, folder: Path, data: Prepared, watch: Watch) -> Resu
             reading = {**tracker.readings.pop(), "loss": value} if tracker.readings else None
             if reading is not None:
                 note(reading)
-            ended = _ended(reading, best, stop[0])
+            ended = _ended(reading, best, ranks.any(stop[0]))
             if step % spec.checkpoint == 0 or ended == "interrupted":
                 commit(step)
             watch(step, steps, value, reading)
@@ -139,14 +201,58 @@ def _carry_on(spec: RunSpec, folder: Path, data: Prepared, watch: Watch) -> Resu
 
         over = best is not None and best.exhausted  # a death between the last commit and the result
         outcome = train(
-            model, optimizer, parts.loss.values, parts.train, parts.batches, start if over else steps, parts.factor,
-            tracker, seed=spec.seed, start=start, augment=spec.data.augment, after=after,
+            model, optimizer, objective, parts.train, parts.batches, start if over else steps, parts.factor,
+            tracker, seed=spec.seed, start=start, augment=spec.data.augment, val=parts.val, ranks=ranks,
+            after=after,
         )  # fmt: skip
-        if outcome.kind != "interrupted":
+        if outcome.kind != "interrupted" and ranks.first:
             if found is None or outcome.step != start:
                 commit(outcome.step)
-            _finish(folder, outcome, readings, best)
-    return Result(folder, outcome.kind, outcome.step, _last(readings), fresh=True)
+            write_examples(folder, data)
+            if spec.shift is not None and outcome.kind == "finished":
+                shifted = read_shift(spec.shift, model, data, foreign)
+            _finish(folder, outcome, readings, best, shifted)
+    return Result(folder, outcome.kind, outcome.step, {**_last(readings), **shifted}, fresh=True)
+
+
+class _Bystander:
+    """What a rank that is not the first writes: nothing."""
+
+    def note(self, reading: dict[str, Any]) -> None:
+        """A reading was taken."""
+
+    def keep(self, model: nn.Module, facts: dict[str, Any]) -> None:
+        """It was the best so far."""
+
+    def commit(self, state: tuple[dict[str, Tensor], dict[str, Any]], facts: dict[str, Any], turn: int) -> None:
+        """The run can be resumed from here."""
+
+    def close(self) -> None:
+        """No more follows."""
+
+
+class _Desk(_Bystander):
+    """What a run writes as it goes on, in its folder."""
+
+    def __init__(self, folder: Path, offsets: tuple[int, int]) -> None:
+        self._folder, self._notebook = folder, Notebook(folder, offsets)
+        self._timings = Journal(folder / TIMINGS, read_journal(folder / TIMINGS)[1])
+
+    def note(self, reading: dict[str, Any]) -> None:
+        self._notebook.append(reading)
+        self._timings.append({"step": reading["step"], "time": time.time(), "peak_mb": _peak_memory()})
+
+    def keep(self, model: nn.Module, facts: dict[str, Any]) -> None:
+        save_best(self._folder, model.state_dict(), facts)
+
+    def commit(self, state: tuple[dict[str, Tensor], dict[str, Any]], facts: dict[str, Any], turn: int) -> None:
+        self._notebook.sync()
+        tensors, plain = state
+        save_checkpoint(self._folder, tensors, {**plain, **facts, "offsets": self._notebook.offsets}, turn)
+
+    def close(self) -> None:
+        self._notebook.close()
+        self._timings.close()
 
 
 def _ended(reading: dict[str, Any] | None, best: Best | None, asked: bool) -> str | None:
@@ -168,8 +274,11 @@ def _peak_memory() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
 
 
-def _finish(folder: Path, outcome: Outcome, readings: list[dict[str, Any]], best: Best | None) -> None:
-    found: dict[str, Any] = {"outcome": outcome.kind, "step": outcome.step, "final": _last(readings)}
+def _finish(
+    folder: Path, outcome: Outcome, readings: list[dict[str, Any]], best: Best | None, shifted: dict[str, float]
+) -> None:
+    final = {**_last(readings), **shifted}
+    found: dict[str, Any] = {"outcome": outcome.kind, "step": outcome.step, "final": final}
     found["correlations"] = coupling(readings)
     if best is not None:
         found["best"] = {"metric": best.metric, "value": best.value, "step": best.step}
@@ -214,20 +323,6 @@ def _check_facts(folder: Path, data: Prepared, other_versions: bool) -> None:
                 f"this run began with {name} {before.get(name)} and would go on with {now[name]}, which changes its "
                 "bits; go back, choose another --out, or say --other-versions"
             )
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """The kernel's lock on the folder, let go of by death."""
-    handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o666)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise RunTaken(f"another process is running {folder.name}; wait for it, or stop it") from error
-        yield
-    finally:
-        os.close(handle)
 
 
 @contextlib.contextmanager

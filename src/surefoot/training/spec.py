@@ -15,7 +15,9 @@ from surefoot.errors import BadInput
 from surefoot.training.cadence import GROUPS
 from surefoot.training.records import canonical
 
-__all__ = ["BestSpec", "DataSpec", "Named", "RunSpec", "ScheduleSpec", "StopSpec", "TrackSpec", "read_spec"]
+__all__ = [
+    "BestSpec", "DataSpec", "Named", "RunSpec", "ScheduleSpec", "ShiftSpec", "StopSpec", "TrackSpec", "read_spec",
+]  # fmt: skip
 
 SCHEMA = 1
 _LARGEST = 3.4e38  # of float32
@@ -94,6 +96,12 @@ class CadenceSpec(_Table):
         return self
 
 
+class CurvatureSpec(CadenceSpec):
+    """Also how many training examples are read; all if not given."""
+
+    sample: int | None = Field(default=None, ge=1)
+
+
 class TrackSpec(_Table):
     """Which readings are taken and when; a group without a cadence of its own takes ``every``."""
 
@@ -101,7 +109,7 @@ class TrackSpec(_Table):
     budget: float | None = Field(default=None, gt=0, le=1)
     calibration: CadenceSpec | bool = True
     margins: CadenceSpec | bool = True
-    curvature: CadenceSpec | bool = True
+    curvature: CurvatureSpec | bool = True
     hessian: CadenceSpec | bool = False
     hessian_min: CadenceSpec | bool = False
     batch_sharpness: CadenceSpec | bool = False
@@ -118,7 +126,8 @@ class TrackSpec(_Table):
 
     @model_validator(mode="after")
     def _one_way(self) -> TrackSpec:
-        cadences = [name for name in GROUPS if isinstance(getattr(self, name), CadenceSpec)]
+        tables = [table for name in GROUPS if isinstance(table := getattr(self, name), CadenceSpec)]
+        cadences = [table for table in tables if table.every is not None or table.log is not None]
         if self.budget is not None and ("every" in self.model_fields_set or cadences):
             raise ValueError("a budget spaces the readings itself; give budget or every, not both")
         return self
@@ -129,6 +138,17 @@ class TrackSpec(_Table):
             raise ValueError("robust margins need eps, the radius in units of the raw data, and eps needs robust")
         return self
 
+    @property
+    def sample(self) -> int | None:
+        """Training examples that curvature is read on, if not all."""
+        return self.curvature.sample if isinstance(self.curvature, CurvatureSpec) else None
+
+    @model_validator(mode="after")
+    def _bounds_of_all(self) -> TrackSpec:
+        if self.sample is not None and self.bounds is not False:
+            raise ValueError("bounds compare with the sharpness of all examples; leave out curvature.sample, or bounds")
+        return self
+
 
 class BestSpec(_Table):
     """Keep the weights of the best validation reading; with ``patience``, stop after so many readings without one."""
@@ -137,11 +157,36 @@ class BestSpec(_Table):
     patience: int | None = Field(default=None, ge=1)
 
 
+class ShiftSpec(_Table):
+    """What a finished run is also read on: corrupted test images and foreign sets, the first ``rows`` of each."""
+
+    corruptions: tuple[str, ...] = ("all",)
+    severities: tuple[int, ...] = Field(default=(1, 2, 3, 4, 5), min_length=1)
+    ood: tuple[str, ...] = ()
+    rows: int | None = Field(default=None, ge=20)
+
+    @field_validator("corruptions", "ood", mode="before")
+    @classmethod
+    def _one(cls, given: Any) -> Any:
+        return [given] if isinstance(given, str) else given
+
+    @model_validator(mode="after")
+    def _known(self) -> ShiftSpec:
+        from surefoot.shift.corruptions import SEVERITIES, kinds_named
+
+        kinds_named(self.corruptions)
+        wrong = [severity for severity in self.severities if severity not in SEVERITIES]
+        if wrong:
+            raise ValueError(f"severities must be whole numbers from 1 to 5; got {wrong[0]}")
+        return self
+
+
 class RunSpec(_Table):
     """A whole run."""
 
     seed: int = Field(default=0, ge=0)
     threads: int = Field(default=1, ge=1)
+    ranks: int | None = Field(default=None, ge=1)
     dtype: Literal["float32", "float64"] = "float32"
     data: DataSpec = DataSpec()
     model: Named = Named(name="mlp")
@@ -151,6 +196,8 @@ class RunSpec(_Table):
     stop: StopSpec
     track: TrackSpec = TrackSpec()
     best: BestSpec | None = None
+    ensemble: Named | None = None
+    shift: ShiftSpec | None = None
     checkpoint: int = Field(default=200, ge=1)
 
     @model_validator(mode="after")
@@ -161,14 +208,44 @@ class RunSpec(_Table):
             raise ValueError(f"best.metric {self.best.metric} needs readings of calibration; set track.calibration")
         return self
 
-    @field_validator("data", "model", "loss", "rule", "schedule", mode="before")
+    @model_validator(mode="after")
+    def _members_share_their_data(self) -> RunSpec:
+        if self.ensemble is not None and self.ensemble.name == "deep" and self.data.order != "first":
+            raise ValueError(
+                "the members of a deep ensemble have different seeds and must have the same examples; set data.order = "
+                "'first'"
+            )
+        return self
+
+    @field_validator("ranks")
+    @classmethod
+    def _alone(cls, value: int | None) -> int | None:
+        return None if value == 1 else value
+
+    @model_validator(mode="after")
+    def _equal_shares(self) -> RunSpec:
+        if self.ranks is not None and self.ensemble is not None and self.ensemble.name == "deep":
+            raise ValueError("the members of a deep ensemble are runs of their own; train them without ranks")
+        count, batch = self.ranks or 1, self.stop.batch
+        if batch != "full" and int(batch) % count:
+            raise ValueError(f"stop.batch must be a multiple of ranks, which share it equally; got {batch} and {count}")
+        return self
+
+    @field_validator("data", "model", "loss", "rule", "schedule", "ensemble", mode="before")
     @classmethod
     def _bare_name(cls, value: Any) -> Any:
         return {"name": value} if isinstance(value, str) else value
 
     def resolved(self) -> dict[str, Any]:
-        """All settings with their defaults, as plain values."""
-        return self.model_dump(mode="json")
+        """All settings with their defaults, as plain values.
+
+        What came later and is not given is left out, so that older runs keep their names.
+        """
+        found = self.model_dump(mode="json")
+        if self.track.sample is None and isinstance(found["track"]["curvature"], dict):
+            del found["track"]["curvature"]["sample"]
+        later = ("ensemble", "shift", "ranks")
+        return {key: value for key, value in found.items() if value is not None or key not in later}
 
     def run_id(self, digest: str) -> str:
         """First sixteen hexadecimal digits of the hash of the resolved spec, the schema and the data's digest."""
@@ -190,7 +267,7 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
         return tomllib.loads(path.read_text())
     except FileNotFoundError as error:
         raise BadInput(f"no {what} at {str(path)!r}; give the path of a .toml file") from error
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:  # endless numbers and brackets are no TOMLDecodeError
         raise BadInput(f"{path.name} is no TOML file: {error}") from error
 
 

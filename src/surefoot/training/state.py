@@ -1,4 +1,4 @@
-"""A model, its optimizer and its tracker as named tensors and plain values, and back."""
+"""A model, its optimizer, its tracker and its objective as named tensors and plain values, and back."""
 
 from __future__ import annotations
 
@@ -9,14 +9,18 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from surefoot.losses.objective import Objective
 from surefoot.training.tracker import Tracker
 
 __all__ = ["pack", "unpack"]
 
 
-def pack(model: nn.Module, optimizer: Optimizer, tracker: Tracker) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def pack(
+    model: nn.Module, optimizer: Optimizer, tracker: Tracker, objective: Objective
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Everything that a run needs to go on, as tensors by name and as values that JSON can hold."""
     tensors = {f"model/{name}": value.clone() for name, value in model.state_dict().items()}
+    tensors |= {f"loss/{name}": value.clone() for name, value in objective.state_dict().items()}
     state = optimizer.state_dict()
     plain: dict[str, dict[str, Any]] = {}
     for index, entry in state["state"].items():
@@ -31,10 +35,16 @@ def pack(model: nn.Module, optimizer: Optimizer, tracker: Tracker) -> tuple[dict
 
 
 def unpack(
-    model: nn.Module, optimizer: Optimizer, tracker: Tracker, tensors: Mapping[str, Tensor], plain: Mapping[str, Any]
+    model: nn.Module,
+    optimizer: Optimizer,
+    tracker: Tracker,
+    objective: Objective,
+    tensors: Mapping[str, Tensor],
+    plain: Mapping[str, Any],
 ) -> None:
     """Put back what `pack` gave."""
     model.load_state_dict(_under(tensors, "model/"))
+    objective.load_state_dict(_under(tensors, "loss/"))
     state: dict[int, dict[str, Any]] = {int(index): dict(entry) for index, entry in plain["rule"]["plain"].items()}
     for name, value in _under(tensors, "rule/").items():
         index, _, key = name.partition("/")

@@ -19,21 +19,21 @@ from surefoot.curvature.lanczos import Eigenpairs
 from surefoot.curvature.losses import CrossEntropy, loss_named
 from surefoot.curvature.problem import Loss
 from surefoot.errors import BadInput
-from surefoot.forward import logits_of
+from surefoot.forward import CHUNK, logits_of
 from surefoot.metrics import ece
-from surefoot.posthoc.temperature import Temperature
 from surefoot.predictions import Predictions
+from surefoot.ranks import ALONE, all_ranks, unwrapped
 from surefoot.theory.sample import Curvature
 from surefoot.training.bounds import bounds_of, robust_moments
 from surefoot.training.cadence import GROUPS, Budget, Every, Logarithmic
 from surefoot.training.journal import JOURNAL, Notebook, read_journal
+from surefoot.training.loggers import Logger, Loggers
 from surefoot.training.readings import arrays_of, calibration_of, margins_of
 
-__all__ = ["Tracker"]
+__all__ = ["Cadence", "Split", "Tracker", "as_split"]
 
 Cadence = Every | Logarithmic | Budget
 Split = tuple[Any, Any] | Iterable[Any]
-_CHUNK = 256  # of a forward pass; activations of more rows leave the cache, and a ResNet takes twice the time
 _DEFAULT = ("calibration", "margins", "curvature")
 
 
@@ -61,6 +61,13 @@ class Tracker:
         batch_size: rows in one of your steps, for prices and batch sharpness; all of ``train`` by default.
         out: folder for the journal.
         eps, norm: ball of the robust margins, in the units of the inputs; see `surefoot.margins.robust`.
+        loggers: told of every reading, such as those of `surefoot.integrations.loggers`; one that raises is warned of
+            once and never stops the loop.
+        start: the step recorded on entering, for a loop that goes on with a run that was not tracked.
+        sample: training examples that the curvature group reads, the same random ones each time; see
+            `surefoot.curvature.Sharpness`. All by default.
+        ranks: every rank of torch.distributed has a tracker and gives its own part of the examples; ``batch_size`` is
+            that of all together. Readings are those of all examples, the same on every rank; rank 0 writes and logs.
 
     >>> model = nn.Linear(4, 3)
     >>> x, y = torch.randn(60, 4), torch.arange(60) % 3
@@ -86,42 +93,62 @@ class Tracker:
         seed: int = 0,
         eps: Any = None,
         norm: str = "inf",
+        loggers: Iterable[Logger] = (),
+        start: int = 0,
+        sample: int | None = None,
+        ranks: bool = False,
     ) -> None:
-        self._model, self._optimizer, self._loss, self._seed = model, optimizer, loss, seed
-        self._splits = {"train": _split("train", train), "test": _split("test", test)}
-        self._val = None if val is None else _split("val", val)
-        rows = len(self._splits["train"][0])
+        self._model, self._optimizer, self._loss, self._seed = unwrapped(model), optimizer, loss, seed
+        self._ranks = all_ranks() if ranks else ALONE
+        given = {"train": train, "test": test} | ({} if val is None else {"val": val})
+        with self._ranks.agreeing():
+            self._parts = {name: as_split(name, each) for name, each in given.items()}
+        self._labels = {name: self._ranks.rows(y) for name, (_, y) in self._parts.items()}  # of all ranks
+        rows = len(self._labels["train"])
         self._batch = rows if batch_size is None else min(whole("batch_size", batch_size, 1), rows)
         self._cadences = _cadences(every, budget)
         self._eps, self._norm = eps, norm
         if ("robust" in self._cadences) != (eps is not None):
             raise BadInput("readings of 'robust' margins and eps go together; give both or neither")
+        self._sample = rows if sample is None else min(whole("sample", sample, self._ranks.count), rows)
+        if self._sample < rows and "bounds" in self._cadences:
+            raise BadInput("bounds compare with the sharpness of all training examples; leave out sample, or bounds")
         self._reader: Sharpness | None = None
         self._starts: dict[str, Tensor] = {}  # of each end of the Hessian's spectrum
         self._out = None if out is None else Path(out)
         self._notebook: Notebook | None = None
+        self._offsets: tuple[int, int] | None = None  # where the journal ends, once it was opened
+        self._loggers = Loggers(loggers if self._ranks.first else ())
+        self._start = whole("start", start, 0)
         self._read_at = -1
         self.readings: list[dict[str, Any]] = []
         self.price = 0.0
         self.gradients = 0
 
     def __enter__(self) -> Tracker:
-        if self._out is not None and self._notebook is None:
-            self._out.mkdir(parents=True, exist_ok=True)
-            if read_journal(self._out / JOURNAL)[0]:
-                raise BadInput(f"{str(self._out)!r} already holds a journal; choose another folder for out, or move it")
-            self._notebook = Notebook(self._out)
+        with self._ranks.agreeing():
+            if self._out is not None and self._notebook is None and self._ranks.first:
+                self._notebook = self._opened(self._out)
         if self._read_at < 0:
-            self._record(0)
+            self._record(self._start)
         return self
+
+    def _opened(self, out: Path) -> Notebook:
+        out.mkdir(parents=True, exist_ok=True)
+        begun = bool(read_journal(out / JOURNAL)[0])
+        if begun and self._offsets is None:
+            raise BadInput(f"{str(out)!r} already holds a journal; choose another folder for out, or move it")
+        return Notebook(out, self._offsets if begun and self._offsets else (0, 0))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._notebook is not None:
             self._notebook.sync()
+            self._offsets = self._notebook.offsets
             self._notebook.close()
             self._notebook = None
+        self._loggers.close()
 
     def step(self, index: int, everything: bool = False) -> dict[str, Any] | None:
         """Called after update ``index`` (from 0): the reading of step ``index`` + 1, if it is due or ``everything``."""
@@ -133,6 +160,7 @@ class Tracker:
             self.readings.append(reading)
             if self._notebook is not None:
                 self._notebook.append(reading)
+            self._loggers.log(reading)
         return reading
 
     def read(self, step: int, everything: bool = False) -> dict[str, Any] | None:
@@ -142,10 +170,11 @@ class Tracker:
             return None
         self._read_at = step
         record: dict[str, Any] = {"step": step}
-        once = self._set_up() if {"curvature", "bounds"} & set(due) else 0.0
-        price = self._predictions(due, record)
-        for group in due:
-            price += self._GROUPS[group](self, record) if group in self._GROUPS else 0.0
+        with self._ranks.same_buffers(self._model):
+            once = self._set_up() if {"curvature", "bounds"} & set(due) else 0.0
+            price = self._predictions(due, record)
+            for group in due:
+                price += self._GROUPS[group](self, record) if group in self._GROUPS else 0.0
         self.price += price + once
         for cadence in {id(each): each for each in self._cadences.values()}.values():
             if isinstance(cadence, Budget):
@@ -154,12 +183,19 @@ class Tracker:
         return record | counts | self._of_optimizer()
 
     def state_dict(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Tensors and plain numbers with which a tracker made anew goes on to the bit."""
+        """Tensors and plain numbers with which a tracker made anew goes on to the bit, in the same journal.
+
+        What the journal holds beyond this moment is cut off when the tracker that loads this is entered.
+        """
         tensors = {} if self._reader is None else {f"sharpness.{k}": v for k, v in self._reader.state_dict().items()}
         tensors |= {f"hessian.{name}": start.clone() for name, start in self._starts.items()}
         budget = next((each for each in self._cadences.values() if isinstance(each, Budget)), None)
         kept = None if budget is None else [budget.spent, budget.price, budget.last]
+        if self._notebook is not None:
+            self._notebook.sync()  # a state must not name records that a crash could take back
+            self._offsets = self._notebook.offsets
         return tensors, {
+            **({} if self._offsets is None else {"offsets": list(self._offsets)}),
             "budget": kept,
             "read_at": self._read_at,
             "price": self.price,
@@ -170,7 +206,8 @@ class Tracker:
         """Put back what `state_dict` gave."""
         found = {k.removeprefix("sharpness."): v for k, v in tensors.items() if k.startswith("sharpness.")}
         if found:
-            self._sharpness().load_state_dict(found)
+            with self._ranks.same_buffers(self._model):
+                self._sharpness().load_state_dict(found)
         starts = {k.removeprefix("hessian."): v for k, v in tensors.items() if k.startswith("hessian.")}
         self._starts = {name: start.clone() for name, start in starts.items()}
         for cadence in self._cadences.values():
@@ -179,6 +216,9 @@ class Tracker:
                 cadence.spent, cadence.price, cadence.last = float(spent), float(price), int(last)
         self._read_at, self.price = int(plain["read_at"]), float(plain["price"])
         self.gradients = int(plain["gradients"])
+        if "offsets" in plain:
+            scalars, arrays = plain["offsets"]
+            self._offsets = int(scalars), int(arrays)
 
     # Each group adds to the record and returns its price in gradient steps: a forward pass is half of one for an MLP,
     # whose inputs need no gradient, and a third for deeper networks. We count the half.
@@ -188,9 +228,11 @@ class Tracker:
         if not wanted:
             return 0.0
         price = 0.0
-        for part, (x, y) in self._splits.items():
-            p = self._predicted(x, y, record)
-            price += len(x) / (2 * self._batch)
+        for part in ("train", "test"):
+            x, y = self._parts[part]
+            p = self._predicted(part, record)
+            n = len(self._labels[part])
+            price += n / (2 * self._batch)
             if p is None:
                 continue
             for group, of in (("calibration", calibration_of), ("margins", margins_of), ("histograms", arrays_of)):
@@ -199,10 +241,10 @@ class Tracker:
             if "bounds" in wanted:
                 price += self._bounds(part, x, p, record)
             if "robust" in wanted:
-                record.update(robust_moments(part, self._model, x, y, self._eps, self._norm, p))
-                price += 40 * len(x) / self._batch  # an attack of ten steps and a bound of some sixty forward passes
-            if part == "test" and self._val is not None and "calibration" in wanted:
-                price += len(self._val[0]) / (2 * self._batch)
+                record.update(robust_moments(part, self._model, x, y, self._eps, self._norm, p, self._ranks.rows))
+                price += 40 * n / self._batch  # an attack of ten steps and a bound of some sixty forward passes
+            if part == "test" and "val" in self._parts and "calibration" in wanted:
+                price += len(self._labels["val"]) / (2 * self._batch)
                 record.update(self._after_temperature(p, record))
         return price
 
@@ -212,20 +254,21 @@ class Tracker:
             record.update(bounds_of(part, p, None))
             return 0.0
         reading = self._sharpness().read(verify=True)
-        norms = jacobian_norms(self._model, x).double().numpy()
+        norms = self._ranks.rows(jacobian_norms(self._model, x)).double().numpy()
         record.update(bounds_of(part, p, Curvature(reading.value, reading.residual, norms)))
         return (p.classes + 2) * self._passes
 
-    def _predicted(self, x: Tensor, y: Tensor, record: dict[str, Any]) -> Predictions | None:
-        logits = logits_of(self._model, x, _CHUNK)
+    def _predicted(self, part: str, record: dict[str, Any]) -> Predictions | None:
+        logits = self._ranks.rows(logits_of(self._model, self._parts[part][0], CHUNK))
         if not bool(torch.isfinite(logits.amax(dim=1)).all()):
             record["diverged"] = True  # an outcome to write down, where wrong labels are an error
             return None
-        return Predictions(logits, y)
+        return Predictions(logits, self._labels[part])
 
     def _after_temperature(self, p: Predictions, record: dict[str, Any]) -> dict[str, float]:
-        assert self._val is not None
-        held = self._predicted(*self._val, record)
+        from surefoot.posthoc.temperature import Temperature  # scikit-learn takes seconds, and few runs need it
+
+        held = self._predicted("val", record)
         if held is None:
             return {}
         fitted = Temperature().fit(held)
@@ -235,32 +278,39 @@ class Tracker:
     def _set_up(self) -> float:
         """Make the reader of sharpness ready; the price of finding principal directions, the first time."""
         first = self._reader is None
-        return 4.5 * self._passes if self._sharpness().compressed and first else 0.0
+        return 4.5 * (self._sample / self._batch) if self._sharpness().compressed and first else 0.0
 
     @property
     def _passes(self) -> float:
         """A pass over the training set, in gradient steps."""
-        return len(self._splits["train"][0]) / self._batch
+        return len(self._labels["train"]) / self._batch
 
     def _sharpness(self) -> Sharpness:
         if self._reader is None:
-            self._reader = Sharpness(self._model, *self._splits["train"], self._loss, seed=self._seed)
+            some = self._sample if self._sample < len(self._labels["train"]) else None
+            settings: dict[str, Any] = {"seed": self._seed, "sample": some, "ranks": self._ranks.count > 1}
+            self._reader = Sharpness(self._model, *self._parts["train"], self._loss, **settings)
         return self._reader
 
     def _curvature(self, record: dict[str, Any]) -> float:
         reading = self._sharpness().read()
         record["sharpness"] = reading.value
         record["sharpness_residual"] = reading.residual
-        # Of a full product's price, a compressed one costs about an eighth (results/benchmarks/curvature.md).
-        return self._passes * (1 + (reading.full_products or 0.12 * reading.matvecs))
+        if self._sample < len(self._labels["train"]):
+            record["sharpness_sample"] = self._sample
+        # A full product costs 1.0 to 1.5 gradient steps, a compressed one about an eighth of one.
+        return self._sample / self._batch * (1 + (1.5 * reading.full_products or 0.12 * reading.matvecs))
 
     def _hessian(self, record: dict[str, Any]) -> float:
-        operator = Hessian(self._model, *self._splits["train"], self._loss)
+        operator = self._full_hessian()
         record["gradient_norm"] = float(operator.gradient().norm())
         return self._passes + self._edge("hessian", operator.top, record)
 
     def _hessian_min(self, record: dict[str, Any]) -> float:
-        return self._edge("hessian_min", Hessian(self._model, *self._splits["train"], self._loss).bottom, record)
+        return self._edge("hessian_min", self._full_hessian().bottom, record)
+
+    def _full_hessian(self) -> Hessian:
+        return Hessian(self._model, *self._parts["train"], self._loss, ranks=self._ranks.count > 1)
 
     def _edge(self, name: str, find: Callable[..., Eigenpairs], record: dict[str, Any]) -> float:
         found = find(1, 1e-2, self._starts.pop(name, None), max_matvecs=24)
@@ -270,8 +320,9 @@ class Tracker:
         return self._passes * found.matvecs
 
     def _batches(self, record: dict[str, Any]) -> float:
+        settings: dict[str, Any] = {"tol": 0.1, "max_batches": 40, "ranks": self._ranks.count > 1}
         found = batch_sharpness(
-            self._model, *self._splits["train"], self._batch, self._seed, loss=self._loss, tol=0.1, max_batches=40
+            self._model, *self._parts["train"], self._batch, self._seed, loss=self._loss, **settings
         )
         record["batch_sharpness"] = found.value
         record["batch_sharpness_error"] = found.standard_error
@@ -289,11 +340,13 @@ class Tracker:
             return {}
         rate = float(self._optimizer.param_groups[0]["lr"])
         said = getattr(self._optimizer, "last", {})
-        rule = {f"rule.{name}": float(value) for name, value in said.items()}
+        # Of a rule that perturbs each rank on its own, the mean over ranks.
+        rule = {f"rule.{name}": self._ranks.mean(float(value)) for name, value in said.items()}
         return {"lr": rate, "threshold": 2 / rate if rate > 0 else math.inf, **rule}
 
 
-def _split(name: str, given: Split) -> tuple[Tensor, Tensor]:
+def as_split(name: str, given: Split) -> tuple[Tensor, Tensor]:
+    """Inputs (n, ...) and labels (n,) of a pair or of a loader of pairs, or a clear error that begins with ``name``."""
     if not isinstance(given, tuple | list) and isinstance(given, Iterable) and not isinstance(given, Tensor | str):
         given = _gathered(name, given)
     pair: Any = given
