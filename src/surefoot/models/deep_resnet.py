@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from torch.nn.functional import relu
 
 from surefoot.errors import BadInput
+from surefoot.models.layout import channels_last
 from surefoot.models.start import he_normal
 
 __all__ = ["ResNet"]
@@ -53,7 +54,7 @@ class ResNet(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Logits (b, k)."""
-        hidden = self.blocks(self.stem(images)).mean(dim=(2, 3))
+        hidden = self.blocks(self.stem(channels_last(images))).mean(dim=(2, 3))
         logits: Tensor = self.head(self.dropout(hidden))
         return logits
 

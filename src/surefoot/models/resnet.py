@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad, relu
 
 from surefoot.errors import BadInput
+from surefoot.models.layout import channels_last
 from surefoot.models.start import he_normal
 
 __all__ = ["CifarResNet"]
@@ -36,7 +37,7 @@ class CifarResNet(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Logits (b, k)."""
-        hidden = self.blocks(relu(self.norm(self.stem(images))))
+        hidden = self.blocks(relu(self.norm(self.stem(channels_last(images)))))
         logits: Tensor = self.head(hidden.mean(dim=(2, 3)))
         return logits
 

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from torch.nn.functional import relu
 
 from surefoot.errors import BadInput
+from surefoot.models.layout import channels_last
 from surefoot.models.start import he_normal
 
 __all__ = ["WideResNet"]
@@ -38,7 +39,7 @@ class WideResNet(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Logits (b, k)."""
-        hidden = relu(self.norm(self.blocks(self.stem(images))))
+        hidden = relu(self.norm(self.blocks(self.stem(channels_last(images)))))
         logits: Tensor = self.head(hidden.mean(dim=(2, 3)))
         return logits
 
