@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,11 @@ class GatheredRun:
     def measure(self, names: Sequence[str]) -> dict[str, float]:
         """Quantities by name; see `surefoot.studies.measures`."""
         return measure(self.result, self.folder, names)
+
+    def quantities(self) -> Iterable[str]:
+        """What its final reading holds; nothing of a run that is not finished."""
+        final = self.result.get("final")
+        return final if isinstance(final, dict) else ()
 
 
 @dataclass(frozen=True)

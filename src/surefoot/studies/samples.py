@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from surefoot.checks import nearest
 from surefoot.errors import BadInput
 from surefoot.studies.gather import GatheredStudy
+from surefoot.studies.measures import quantities_of
 from surefoot.studies.roles import roles_of, row_label
 from surefoot.studies.spec import TableSpec
 
@@ -65,14 +67,19 @@ def rows_of(study: GatheredStudy, spec: TableSpec, names: Sequence[str]) -> list
             key = tuple((axis, run.place[axis]) for axis in roles.over if axis in run.place)
             row.points.setdefault(key, []).append(run.measure(names))
     rows = list(found.values())
-    _check_read(spec, rows, names)
+    _check_read(spec, rows, names, {name for run in study.runs for name in run.quantities()})
     return rows
 
 
-def _check_read(spec: TableSpec, rows: Sequence[Row], names: Sequence[str]) -> None:
+def _check_read(spec: TableSpec, rows: Sequence[Row], names: Sequence[str], read: set[str]) -> None:
     """A measure that no run has is a wrong name, not a column of gaps."""
     numbers = [each for row in rows for group in row.points.values() for each in group]
     for name in names:
-        # A relation may be undefined for every run, where a quantity that is read always has a value.
-        if numbers and len(name.split()) < 3 and all(np.isnan(each[name]) for each in numbers):
-            raise BadInput(f"table {spec.name!r}: no run has readings of {name.split()[-1]!r}; see track in the base")
+        # A relation may be undefined for every run, and a stop out of reach of all, though each quantity is read.
+        if numbers and all(np.isnan(each[name]) for each in numbers):
+            for quantity in quantities_of(name):
+                if quantity not in read:
+                    near = nearest(quantity, sorted(read))
+                    raise BadInput(
+                        f"table {spec.name!r}: no run has readings of {quantity!r}{near}; see track in the base"
+                    )

@@ -161,14 +161,15 @@ class SelectSpec(_Table):
         return given
 
 
-Kind = Literal["summary", "correlation", "hypotheses", "compare"]
+Kind = Literal["summary", "correlation", "hypotheses", "compare", "predict"]
 
 
 class TableSpec(_Table):
     """One table: its kind, its quantities, its rows, what its means run over, and what a paper printed.
 
     Axes in ``average`` are averaged before means and deviations are taken ``over`` others. It is drawn at the named
-    ``scales``; at all if there are none.
+    ``scales``; at all if there are none. ``until`` is for correlations (the readings up to each stop, beside all of
+    them) and predictions (of the final ``target`` from the reading at each stop).
     """
 
     name: str = Field(min_length=1)
@@ -183,10 +184,12 @@ class TableSpec(_Table):
     level: float = Field(default=0.95, gt=0, lt=1)
     digits: int | None = Field(default=None, ge=0, le=12)
     intervals: bool = False
+    until: tuple[str, ...] = ()
+    target: str = "test.ece"
     paper: dict[str, dict[str, str]] = {}
     scales: tuple[str, ...] = ()
 
-    @field_validator("rows", "over", "average", "metrics", "scales", mode="before")
+    @field_validator("rows", "over", "average", "metrics", "scales", "until", mode="before")
     @classmethod
     def _one(cls, given: Any) -> Any:
         return [given] if isinstance(given, str) else given
@@ -197,6 +200,24 @@ class TableSpec(_Table):
         for name in given:
             check_measure(name)
         return given
+
+    @field_validator("until")
+    @classmethod
+    def _stops(cls, given: tuple[str, ...]) -> tuple[str, ...]:
+        for stop in given:
+            check_measure(f"test.ece until {stop}")
+        return given
+
+    @model_validator(mode="after")
+    def _fits_its_kind(self) -> TableSpec:
+        if self.until and self.kind not in ("correlation", "predict"):
+            raise ValueError(f"until is for tables of kind correlation and predict; this one is a {self.kind}")
+        if self.kind == "predict" and not self.until:
+            raise ValueError("a table of kind predict needs until: at which readings to predict (step>=100)")
+        stopped = next((name for name in (*self.metrics, self.target) if self.until and "until" in name.split()), None)
+        if stopped:
+            raise ValueError(f"until is given for the whole table, and {stopped!r} has its own")
+        return self
 
 
 class StudySpec(_Table):

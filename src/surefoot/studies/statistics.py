@@ -11,7 +11,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Summary", "holm", "lead", "paired_t", "pearson", "sign_flips", "spearman", "summarise"]
+__all__ = [
+    "Summary",
+    "correlated",
+    "holm",
+    "lead",
+    "paired_t",
+    "partial",
+    "pearson",
+    "sign_flips",
+    "spearman",
+    "summarise",
+]
 
 Numbers = Sequence[float] | NDArray[np.float64]
 _DRAWS = 5000
@@ -58,6 +69,27 @@ def pearson(one: Numbers, other: Numbers) -> float:
     return float(x @ y / math.sqrt((x @ x) * (y @ y)))
 
 
+def partial(one: Numbers, other: Numbers, given: Numbers) -> float:
+    """Pearson's correlation of what is left of two once a straight line in ``given`` is taken off each.
+
+    NaN for fewer than four triples, or where nothing is left of one of the two.
+
+    >>> cause = np.arange(8.0)
+    >>> noise = np.array([1.0, -1, -1, 1, 1, -1, -1, 1])
+    >>> round(pearson(cause + noise, cause - noise), 2), round(partial(cause + noise, cause - noise, cause), 2)
+    (0.68, -1.0)
+    """
+    x, y, z = (np.asarray(each, dtype=np.float64) for each in (one, other, given))
+    if len(x) < 4:
+        return math.nan
+    line = np.stack([np.ones_like(z), z - z.mean()], axis=1)
+    left = [each - line @ np.linalg.lstsq(line, each, rcond=None)[0] for each in (x, y)]
+    scales = [float(np.abs(each - each.mean()).max()) for each in (x, y)]
+    if any(float(np.abs(rest).max()) <= 1e-12 * scale for rest, scale in zip(left, scales, strict=True)):
+        return math.nan  # rounding alone
+    return pearson(*left)
+
+
 def spearman(one: Numbers, other: Numbers) -> float:
     """Pearson's correlation of the ranks, ties sharing their mean rank.
 
@@ -65,6 +97,23 @@ def spearman(one: Numbers, other: Numbers) -> float:
     0.9487
     """
     return pearson(_ranks(one), _ranks(other))
+
+
+def correlated(pairs: Sequence[tuple[float, float]], level: float = 0.95, seed: int = 0) -> Summary:
+    """Spearman's correlation of pairs as ``mean``, with a percentile bootstrap interval over the pairs.
+
+    Resamples in which one of the two is constant have no correlation and are left out.
+    """
+    x = np.asarray(pairs, dtype=np.float64).reshape(-1, 2)
+    n = len(x)
+    whole = spearman(x[:, 0], x[:, 1])
+    if math.isnan(whole):
+        return Summary(math.nan, math.nan, n, math.nan, math.nan)
+    draws = np.random.default_rng(seed).integers(0, n, (_DRAWS // 5, n))
+    found = np.array([spearman(*x[rows].T) for rows in draws])
+    found = found[np.isfinite(found)]
+    low, high = np.quantile(found, [(1 - level) / 2, (1 + level) / 2])
+    return Summary(whole, float(found.std(ddof=1)), n, float(low), float(high))
 
 
 def _ranks(values: Numbers) -> NDArray[np.float64]:

@@ -1,4 +1,4 @@
-"""The kinds of tables: summaries, paper A's correlations, its two hypotheses, paired comparisons. No torch."""
+"""The kinds of tables: summaries, paper A's correlations, its two hypotheses, comparisons, predictions. No torch."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 from surefoot.checks import nearest
 from surefoot.errors import BadInput
 from surefoot.studies.gather import GatheredStudy
-from surefoot.studies.measures import heading
+from surefoot.studies.measures import heading, shown_stop
 from surefoot.studies.roles import check_baseline, roles_of
 from surefoot.studies.samples import Row, rows_of
 from surefoot.studies.spec import TableSpec, table_of
-from surefoot.studies.statistics import Summary, holm, paired_t, sign_flips, summarise
+from surefoot.studies.statistics import Summary, correlated, holm, paired_t, sign_flips, summarise
 
 __all__ = ["Cell", "Table", "tables_of"]
 
@@ -87,7 +87,12 @@ def _summary(study: GatheredStudy, spec: TableSpec) -> Table:
 def _correlation(study: GatheredStudy, spec: TableSpec) -> Table:
     """Paper A's Table 1: a column a method, a row a measure, the paper's figures below ours."""
     metrics = list(spec.metrics or ("train.ece", "train.kce", "test.ece", "test.kce"))
-    measures = {name: name if len(name.split()) == 3 else f"pearson {name} sharpness" for name in metrics}
+    whole = {name: name if len(name.split()) > 1 else f"pearson {name} sharpness" for name in metrics}
+    measures = {
+        f"{name} {stop}".rstrip(): f"{full} {stop}".rstrip()
+        for name, full in whole.items()
+        for stop in ("", *(f"until {each}" for each in spec.until))
+    }
     groups = rows_of(study, spec, list(measures.values()))
     rows: list[tuple[str, list[Cell]]] = []
     for name, full in measures.items():
@@ -103,6 +108,34 @@ def _correlation(study: GatheredStudy, spec: TableSpec) -> Table:
             "lead(a, b): where the cross-correlation of the readings peaks, in readings or steps; above 0 if b leads a"
         )
     return Table(spec.name, spec.kind, spec.caption, [group.label for group in groups], rows, notes)
+
+
+def _predict(study: GatheredStudy, spec: TableSpec) -> Table:
+    """How well each early quantity orders the finished runs by what ``target`` ends at: a column a stop."""
+    quantities = list(spec.metrics or ("train.ece", "test.ece", "sharpness", "train.log_q", "test.nll"))
+    names = [f"{name} until {stop}" for name in quantities for stop in spec.until]
+    rows = rows_of(study, spec, [spec.target, *names])
+    numbers = [each for row in rows for group in row.points.values() for each in group]
+    found = []
+    for quantity in quantities:
+        cells = []
+        for stop in spec.until:
+            name = f"{quantity} until {stop}"
+            pairs = [(each[name], each[spec.target]) for each in numbers]
+            rank = correlated([pair for pair in pairs if all(map(math.isfinite, pair))], spec.level)
+            digits = 2 if spec.digits is None else spec.digits
+            text = f"{_number(rank.mean, digits)} {_interval(rank, digits)}" if rank.n > 2 else "–"
+            facts = {"measure": name, "spearman": rank.mean, "n": rank.n, "low": rank.low, "high": rank.high}
+            cells.append(Cell(text, facts))
+        found.append((heading(quantity), cells))
+    counts = [max(cells[place].facts["n"] for _, cells in found) for place in range(len(spec.until))]
+    notes = [
+        f"Spearman's correlation across {len(numbers)} finished runs of the reading at each stop with the final "
+        f"{heading(spec.target)}; intervals are percentile bootstrap over runs, {100 * spec.level:g}%",
+        f"runs that came to each stop: {', '.join(map(str, counts))}",
+        *(text for row in rows if (text := row.left_out())),
+    ]
+    return Table(spec.name, spec.kind, spec.caption, [shown_stop(each) for each in spec.until], found, notes)
 
 
 _PEAK, _END, _SHARP_PEAK, _SHARP_END = "max train.ece", "train.ece", "max sharpness", "sharpness"
@@ -209,6 +242,7 @@ _KINDS: dict[str, Callable[[GatheredStudy, TableSpec], Table]] = {
     "correlation": _correlation,
     "hypotheses": _hypotheses,
     "compare": _compare,
+    "predict": _predict,
 }
 
 

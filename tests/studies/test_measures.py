@@ -1,0 +1,157 @@
+"""What tables read from a run: quantities, relations, and where the readings end; against small journals by hand."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from surefoot.errors import BadInput
+from surefoot.studies.gather import GatheredRun, GatheredStudy
+from surefoot.studies.measures import check_measure, heading, measure
+from surefoot.studies.spec import TableSpec
+from surefoot.studies.statistics import correlated, partial
+from surefoot.studies.tables import tables_of
+from surefoot.training.journal import JOURNAL, Journal
+
+ACCURACY = [0.1, 0.4, 0.7, 0.9, 1.0, 1.0]
+ECE = [0.0, 0.3, 0.5, 0.4, 0.2, 0.1]
+SHARPNESS = [2.0, 9.0, 30.0, 20.0, 12.0, 4.0]
+
+
+def written(folder, **columns):
+    journal = Journal(folder / JOURNAL, 0)
+    for row, values in enumerate(zip(*columns.values(), strict=True)):
+        journal.append({"step": 10 * row} | dict(zip(columns, values, strict=True)))
+    journal.close()
+    return {"final": {name: values[-1] for name, values in columns.items()} | {"step": 50}}
+
+
+@pytest.fixture
+def result(tmp_path):
+    return written(tmp_path, **{"train.accuracy": ACCURACY, "train.ece": ECE, "sharpness": SHARPNESS})
+
+
+def one(result, folder, name):
+    return measure(result, folder, [name])[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("train.ece", 0.1),
+        ("train.ece until train.accuracy>=0.9", 0.4),
+        ("train.ece until step>=20", 0.5),
+        ("train.ece until step>=11", 0.5),
+        ("sharpness until train.ece>=.5", 30.0),
+        ("max train.ece until train.accuracy>=4e-1", 0.3),
+        ("first sharpness until step>=20", 2.0),
+        ("mean train.ece until step<=0", 0.0),
+        ("pearson train.ece sharpness until train.accuracy>=0.9", stats.pearsonr(ECE[:4], SHARPNESS[:4]).statistic),
+        ("spearman train.ece sharpness", stats.spearmanr(ECE, SHARPNESS).statistic),
+    ],
+)
+def test_up_to_a_stop(result, tmp_path, name, expected):
+    assert one(result, tmp_path, name) == pytest.approx(expected)
+
+
+def test_a_run_that_never_came_to_the_stop_has_no_value(result, tmp_path):
+    assert math.isnan(one(result, tmp_path, "pearson train.ece sharpness until step>=51"))
+    assert math.isnan(one(result, tmp_path, "train.ece until sharpness>=31"))
+
+
+@pytest.mark.parametrize("n", [4, 9, 60])
+def test_partial_is_the_textbook_formula(n):
+    x, y, z = np.random.default_rng(n).standard_normal((3, n)) + 7
+    y, z = y + x, z - x
+    r = {(a, b): stats.pearsonr(u, v).statistic for a, u in zip("xyz", (x, y, z), strict=True)
+         for b, v in zip("xyz", (x, y, z), strict=True)}  # fmt: skip
+    below = math.sqrt((1 - r["x", "z"] ** 2) * (1 - r["y", "z"] ** 2))
+    assert partial(x, y, z) == pytest.approx((r["x", "y"] - r["x", "z"] * r["y", "z"]) / below)
+
+
+def test_partial_of_what_is_explained_wholly_is_none():
+    z = np.arange(9.0)
+    assert math.isnan(partial(2 * z + 1, z**2, z))
+    assert math.isnan(partial(np.ones(9), z**2, z))
+    assert math.isnan(partial([1.0, 2, 4], [2.0, 1, 3], [1.0, 2, 3]))
+
+
+def test_correlated_holds_the_whole_sample_and_an_interval():
+    x = np.random.default_rng(1).standard_normal((40, 2))
+    x[:, 1] += x[:, 0]
+    found = correlated([tuple(row) for row in x])
+    assert found.mean == pytest.approx(stats.spearmanr(*x.T).statistic)
+    assert (found.n, found.low < found.mean < found.high) == (40, True)
+    assert math.isnan(correlated([(1.0, 2.0), (2.0, 3.0)]).mean)
+    assert correlated([]).n == 0
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "max", "pearson train.ece", "partial train.ece sharpness", "train.ece until", "until step>=3",
+        "train.ece until step", "train.ece until step>3", "train.ece until step>=three", "best train.ece until step>=3",
+        "train.ece sharpness", "pearson train.ece sharpness until step>=1 until step>=2",
+    ],
+)  # fmt: skip
+def test_what_is_no_measure_is_refused(name):
+    with pytest.raises(ValueError, match=r"measure is|until takes"):
+        check_measure(name)
+
+
+def test_headings():
+    assert heading("train.ece until step>=100") == "train ECE until step ≥ 100"
+    assert heading("best test.nll") == "test NLL at the best"
+
+
+def study(tmp_path, tables):
+    runs = []
+    for place, end in enumerate([0.1, 0.2, 0.3, 0.4]):
+        folder = tmp_path / str(place)
+        folder.mkdir()
+        result = written(folder, **{"test.ece": [0.0, end / 2, end], "sharpness": [1.0, 5.0 - place, 2.0]})
+        runs.append(GatheredRun(str(place), {"seed": str(place)}, str(place), "finished", result, folder))
+    return GatheredStudy("s", None, [], [], tables, [], runs)
+
+
+def test_predictions_order_the_runs(tmp_path):
+    spec = {"name": "early", "kind": "predict", "metrics": ["test.ece", "sharpness"], "until": ["step>=10", "step>=99"]}
+    (table,) = tables_of(study(tmp_path, [spec]))
+    cells = dict(table.rows)
+    assert cells["test ECE"][0].facts["spearman"] == pytest.approx(1)
+    assert cells["sharpness"][0].facts["spearman"] == pytest.approx(-1)
+    assert [cell.text for cell in (cells["test ECE"][1], cells["sharpness"][1])] == ["–", "–"]
+    assert table.columns == ["step ≥ 10", "step ≥ 99"]
+    assert "runs that came to each stop: 4, 0" in table.notes
+
+
+def test_correlations_by_stop(tmp_path):
+    spec = {"name": "t", "kind": "correlation", "metrics": ["test.ece"], "until": ["step>=20"]}
+    (table,) = tables_of(study(tmp_path, [spec]))
+    assert [label for label, _ in table.rows] == [
+        "r(test ECE, sharpness)", "r(test ECE, sharpness) until step ≥ 20", "runs",
+    ]  # fmt: skip
+    (whole,), (cut,), _ = (cells for _, cells in table.rows)
+    assert whole.facts["mean"] == pytest.approx(cut.facts["mean"])
+
+
+@pytest.mark.parametrize("name", ["test.eec", "pearson test.eec sharpness", "sharpness until test.eec>=0.1"])
+def test_a_misspelt_quantity_is_named(tmp_path, name):
+    gathered = study(tmp_path, [{"name": "t", "metrics": [name]}])
+    with pytest.raises(BadInput, match=r"no run has readings of 'test.eec'.*test\.ece"):
+        tables_of(gathered)
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ({"kind": "summary", "until": ["step>=1"]}, "until is for tables of kind correlation and predict"),
+        ({"kind": "predict"}, "needs until"),
+        ({"kind": "predict", "until": "step"}, "until takes"),
+        ({"kind": "predict", "until": "step>=1", "metrics": ["test.ece until step>=2"]}, "has its own"),
+    ],
+)
+def test_tables_that_cannot_be(table, said):
+    with pytest.raises(ValueError, match=said):
+        TableSpec.model_validate({"name": "t"} | table)
