@@ -34,10 +34,10 @@ from workloads import gradient_step, network, workload
 import surefoot as sf
 from surefoot.curvature import GaussNewton, Sharpness
 
-BASE = {"examples": 2000, "width": 32, "depth": 3, "classes": 10}
+BASE = {"examples": 1000, "width": 32, "depth": 3, "classes": 10}
 SIZES: dict[str, list[int]] = {
-    "examples": [1000, 2000, 4000, 8000],
-    "width": [32, 64, 128, 256],
+    "examples": [500, 1000, 2000, 4000],
+    "width": [16, 32, 64, 128],
     "depth": [2, 4, 8, 16],
     "classes": [10, 40, 160, 640],
 }

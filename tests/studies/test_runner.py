@@ -322,6 +322,47 @@ def test_failed_and_diverged_runs_do_not_stop_a_study(tmp_path):
     assert cells(table)["SGD", "runs"].facts["runs"] == 2
 
 
+def test_runs_finished_by_another_study_are_taken_over(tmp_path):
+    first = sf.study(small(), tmp_path / "first", workers=2)
+    assert first.count("finished") == 6
+    methods = [*STUDY["axes"]["method"], {"name": "Fast", "rule": {"name": "sgd", "lr": 0.4}}]
+    path = write(tmp_path, small(name="second", axes={"method": methods}, seeds=[0, 1]))
+    told = surefoot("study", path, "--out", tmp_path / "second", "--from", tmp_path / "first")
+    assert told.exit_code == 0, told.output
+    assert "Fast seed=0: finished after" in told.stdout
+    assert "4 runs had finished before" in told.stdout
+    ours, theirs = journals(tmp_path / "second"), journals(tmp_path / "first")
+    taken = [name for name in ours if name in theirs]
+    assert len(taken) == 4
+    assert len(ours) == 6
+    assert all(ours[name] == theirs[name] for name in taken)
+
+
+def test_another_study_must_be_one(tmp_path):
+    with pytest.raises(BadInput, match="no study in"):
+        sf.study(small(), tmp_path / "out", others=[tmp_path])
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_is_no_whole_run_is_not_taken_over(tmp_path):
+    folder, other = StudyFolder(tmp_path / "here"), tmp_path / "there"
+    folder.runs.mkdir(parents=True)
+    name = "0123456789abcdef"
+    there = other / "runs" / name
+    there.mkdir(parents=True)
+    assert not folder.adopt(name, [other])
+    (there / "result.json").write_text('{"outcome": "finished", "step": 3')
+    assert not folder.adopt(name, [other])
+    (there / "result.json").write_text('{"outcome": "finished", "step": 3, "final": {}}')
+    (there / "journal.jsonl").symlink_to("/etc/hostname")
+    with pytest.raises(StorageFault, match="it is a link"):
+        folder.adopt(name, [other])
+    assert not list(folder.runs.iterdir())
+    (there / "journal.jsonl").unlink()
+    assert folder.adopt(name, [other])
+    assert not folder.adopt(name, [other])  # it is here
+
+
 STAND_IN = """
 import json, os, sys
 tell = lambda **message: print(json.dumps(message), flush=True)

@@ -24,6 +24,9 @@ def study(
     ] = None,
     scale: Annotated[str | None, typer.Option(help="One of the study's scales.")] = None,
     only: Annotated[str | None, typer.Option(help="Only runs whose label contains this text.")] = None,
+    others: Annotated[
+        list[Path] | None, typer.Option("--from", help="Take runs that this other study has finished; may be repeated.")
+    ] = None,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Also runs that failed before.")] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="List the runs and what they cost; train nothing.")
@@ -44,9 +47,8 @@ def study(
     name, _ = wanted.at_scale(scale)
     place = out or Path(wanted.name if name is None else f"{wanted.name}-{name}")
     show = Live() if sys.stderr.isatty() else Lines(lambda line: typer.echo(line, err=json_))
-    result = run_study(
-        spec, place, workers, data, scale=scale, only=only, retry_failed=retry_failed, ray=ray, show=show
-    )
+    options: dict[str, Any] = {"scale": scale, "only": only, "retry_failed": retry_failed, "ray": ray, "show": show}
+    result = run_study(spec, place, workers, data, others=others or (), **options)
     _json(result) if json_ else _say(result, bool(wanted.tables_at(name)))
     code = 130 if result.outcome == "interrupted" else 1 if result.count("failed") or result.reason else 0
     raise typer.Exit(code)

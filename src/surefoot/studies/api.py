@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,7 @@ def study(
     only: str | None = None,
     retry_failed: bool = False,
     ray: str | None = None,
+    others: Sequence[str | Path] = (),
     show: Show | None = None,
 ) -> StudyResult:
     """Run a study (a file, tables as in one, or a `StudySpec`) in the folder ``out``, or go on with it.
@@ -63,9 +64,13 @@ def study(
         only: run those whose label contains this text, in any case.
         retry_failed: also those that failed before.
         ray: address of a Ray cluster on which the workers live, or ``"local"`` for one of this study's own.
+        others: folders of other studies; a run that is finished there is copied, not run again.
         show: is told how it goes; nobody by default.
     """
     workers = whole("workers", workers, 1, 1024)
+    elsewhere = [Path(other) for other in others]
+    for other in elsewhere:
+        StudyFolder(other).read()  # a folder without a study is a slip, said before anything starts
     source = None
     if isinstance(spec, str | Path):
         found = read_study(Path(spec))
@@ -82,7 +87,7 @@ def study(
 
             threads = max(run.spec.threads for run in plan.runs)
             crew = stack.enter_context(ray_crew(ray, folder.path, workers, threads))
-        runner = Runner(plan, folder, library, workers, only, retry_failed, source, show, crew)
+        runner = Runner(plan, folder, library, workers, only, retry_failed, source, show, crew, elsewhere)
         complete = runner.run()
     outcome = "interrupted" if not complete else "incomplete" if runner.reason else "finished"
     return StudyResult(folder.path, outcome, runner.tasks, runner.reason)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,31 @@ class StudyFolder:
         kinds = {"outcome": str, "step": int, "final": dict}
         whole = isinstance(found, dict) and all(isinstance(found.get(key), kind) for key, kind in kinds.items())
         return found if whole else None
+
+    def adopt(self, name: str, others: Sequence[Path]) -> bool:
+        """Copy a run that another study has finished; False if none has, or if it was begun here.
+
+        A run is its spec, data and seed, whoever ran it: that is what its id says.
+        """
+        here = self.run(name)
+        source = next((other / "runs" / name for other in others if StudyFolder(other).result(name) is not None), None)
+        if source is None or here.exists():
+            return False
+        try:
+            with tempfile.TemporaryDirectory(dir=self.runs, prefix=f".{name}.") as temporary:
+                copied = Path(temporary) / name
+                copied.mkdir()
+                for each in source.iterdir():
+                    if each.name != "lock":
+                        raw = _plain_bytes(each)
+                        with replace_file(copied / each.name) as stream:
+                            stream.write(raw)
+                copied.rename(here)
+        except OSError as error:
+            if here.exists():  # someone else was faster
+                return self.result(name) is not None
+            raise StorageFault(f"cannot copy the run {str(source)!r}: {error.strerror}") from error
+        return self.result(name) is not None
 
     def failure(self, name: str) -> str | None:
         """Why a run failed, if it did and was not finished afterwards."""

@@ -11,6 +11,7 @@ import signal
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -115,7 +116,9 @@ class Runner:
         source: bytes | None = None,
         show: Show | None = None,
         crew: Crew | RayCrew | None = None,
+        others: Sequence[Path] = (),
     ) -> None:
+        self._others = others
         self.plan, self._folder, self._library = plan, folder, library
         self._size, self._only, self._retry, self._source = workers, only, retry_failed, source
         self._show: Show = Silent() if show is None else show
@@ -179,6 +182,8 @@ class Runner:
 
     def _ended_before(self, task: Task) -> bool:
         result = self._folder.result(task.id)
+        if result is None and self._folder.adopt(task.id, self._others):
+            result = self._folder.result(task.id)
         if result is None:
             return False
         self._end(task, result["outcome"], result["step"], result["final"].get("test.ece"), fresh=False)
