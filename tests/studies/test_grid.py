@@ -112,6 +112,16 @@ def test_zipped_axes_go_together():
     assert labels(axes=entries, zip={"pairs": ["method", "lr"]}, seeds=[0]) == ["A lr=0.1 seed=0", "B lr=0.3 seed=0"]
 
 
+def test_an_entry_may_differ_at_one_scale():
+    axes = {"method": [{"name": "GD", "rule": "gd", "stop": {"steps": 9}, "at": {"short": {"stop": {"steps": 3}}}}]}
+    study = study_of(small(scales={"long": {}, "short": {"stop": {"steps": 5}}}, axes=axes, tables=[]))
+    steps = {scale: make_plan(study, scale, Library(None)).runs[0].spec.stop.steps for scale in ("long", "short")}
+    assert steps == {"long": 9, "short": 3}
+    axes["method"][0]["at"] = {"shrt": {}}
+    with pytest.raises(BadInput, match=r"entry 'GD', at.*'shrt'.*short"):
+        study_of(small(scales={"short": {}}, axes=axes, tables=[]))
+
+
 def test_scales_are_laid_over_the_base():
     scales = {
         "long": {"stop": {"epochs": 5}, "seeds": [1]},

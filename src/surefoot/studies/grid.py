@@ -39,8 +39,8 @@ class Place:
         return " ".join([*parts, f"seed={self.seed}"])
 
 
-def places(study: StudySpec, scale: ScaleSpec) -> list[Place]:
-    """All places of the study at a scale, in order: entries first, then values, seeds last."""
+def places(study: StudySpec, scale: ScaleSpec, name: str | None = None) -> list[Place]:
+    """All places of the study at a scale of that name, in order: entries first, then values, seeds last."""
     below = merged(study.base, scale.tables)
     seeds = study.seeds if scale.seeds is None else scale.seeds
     entry_axes = frozenset(axis for axis, each in study.axes.items() if each.entries)
@@ -53,7 +53,7 @@ def places(study: StudySpec, scale: ScaleSpec) -> list[Place]:
             )
         blocks.append(block)
     return [
-        _place(study, below, block.entries, block.lists, index, seed, entry_axes)
+        _place(study, _laid(below, block.entries, name), block, index, seed, entry_axes)
         for block in blocks
         for index in block.indices()
         for seed in seeds
@@ -134,25 +134,30 @@ def _counts(lengths: Mapping[str, int]) -> str:
     return ", ".join(f"{axis} with {length}" for axis, length in lengths.items())
 
 
+def _laid(below: Mapping[str, Any], entries: Mapping[str, EntrySpec], scale: str | None) -> dict[str, Any]:
+    """The tables of the entries over those below."""
+    table = dict(below)
+    for entry in entries.values():
+        for layer in entry.tables(scale):
+            table = merged(table, layer)
+    return table
+
+
 def _place(
     study: StudySpec,
-    below: Mapping[str, Any],
-    entries: Mapping[str, EntrySpec],
-    lists: Lists,
+    table: dict[str, Any],
+    block: _Block,
     index: Mapping[str, int],
     seed: int,
     entry_axes: frozenset[str],
 ) -> Place:
-    table = dict(below)
-    for entry in entries.values():
-        table = merged(table, entry.tables)
     shown: dict[str, str] = {}
     values: dict[str, Any] = {}
     for axis in study.axes:
-        if axis in entries:
-            shown[axis] = values[axis] = entries[axis].name
+        if axis in block.entries:
+            shown[axis] = values[axis] = block.entries[axis].name
             continue
-        key, choices = lists[axis]
+        key, choices = block.lists[axis]
         if not choices:
             continue
         shown[axis] = _texts(choices)[index[axis]]

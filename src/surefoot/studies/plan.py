@@ -62,7 +62,7 @@ class Plan:
 def make_plan(study: StudySpec, scale: str | None, library: Library, choices: Choices | None = None) -> Plan:
     """The runs at a scale; those of the second stage of ``select`` are decided once there are ``choices``."""
     name, chosen_scale = study.at_scale(scale)
-    found = places(study, chosen_scale)
+    found = places(study, chosen_scale, name)
     if study.select is None:
         runs = [_planned(place, library) for place in found]
     else:

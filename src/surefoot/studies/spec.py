@@ -82,16 +82,20 @@ class Override(_Table):
 
 
 class EntrySpec(BaseModel):
-    """A named entry of an axis: run tables laid over the base, and what it changes about axes of values."""
+    """A named entry of an axis: run tables laid over the base, and what it changes about axes of values.
+
+    ``at`` holds further tables for single scales: GD may need other steps than SGD where SGD's are few.
+    """
 
     model_config = ConfigDict(extra="allow", frozen=True)
     name: str = Field(min_length=1)
     over: dict[str, Override] = {}
+    at: dict[str, dict[str, Any]] = {}
 
-    @property
-    def tables(self) -> dict[str, Any]:
-        """The run tables."""
-        return dict(self.model_extra or {})
+    def tables(self, scale: str | None) -> list[dict[str, Any]]:
+        """The run tables at a scale, the upper ones last."""
+        own = dict(self.model_extra or {})
+        return [own, self.at[scale]] if scale in self.at else [own]
 
 
 class AxisSpec(_Table):
@@ -247,6 +251,8 @@ class StudySpec(_Table):
                 raise ValueError(f"an axis must not be named {name!r}")
             for entry in axis_.entries:
                 self._check_over(f"axes.{name}, entry {entry.name!r}, over", entry.over)
+                for scale_name in entry.at:
+                    _known(f"axes.{name}, entry {entry.name!r}, at", scale_name, self.scales)
         if self.scale is not None:
             _known("scale", self.scale, self.scales)
         for name, scale in self.scales.items():
@@ -264,7 +270,9 @@ class StudySpec(_Table):
 
     def _check_seeds(self) -> None:
         tables = [self.base, *(each.tables for each in self.scales.values())]
-        tables += [entry.tables for axis in self.axes.values() for entry in axis.entries]
+        scales = [None, *self.scales]
+        entries = [entry for axis in self.axes.values() for entry in axis.entries]
+        tables += [table for entry in entries for scale in scales for table in entry.tables(scale)]
         if any("seed" in table for table in tables):
             raise ValueError("a study takes seeds = [0, 1, 2], not the seed of a run")
         for seeds in (self.seeds, *(each.seeds for each in self.scales.values() if each.seeds is not None)):
