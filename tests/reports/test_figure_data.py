@@ -12,7 +12,7 @@ from surefoot.reports.figures.colours import PALETTE, looks
 from surefoot.reports.figures.compare import compare, not_beaten, settings
 from surefoot.reports.figures.curves import curve, sureness
 from surefoot.reports.figures.panels import PANELS, drawn, wanted
-from surefoot.reports.figures.portrait import correlations, portrait
+from surefoot.reports.figures.portrait import correlations, horizon, portrait
 from surefoot.reports.figures.thin import evenly, thin
 from surefoot.reports.places import Place, places
 from surefoot.reports.runs import read_frames, read_run
@@ -117,6 +117,16 @@ def test_portrait_and_correlations(tmp_path):
     numbers = run.columns.numbers
     expected = np.corrcoef(numbers["test.kce"], numbers["sharpness"])[0, 1]
     assert related["test.kce"] == pytest.approx(expected)
+
+
+def test_the_correlation_up_to_each_step(tmp_path):
+    run = read_run(Place(write_run(tmp_path / "a")))
+    numbers = run.columns.numbers
+    steps, values = horizon(run, "test")
+    assert steps == list(numbers["step"][7:])
+    for end, value in zip(range(8, 21), values, strict=True):
+        assert value == pytest.approx(np.corrcoef(numbers["test.ece"][:end], numbers["sharpness"][:end])[0, 1])
+    assert horizon(read_run(Place(write_run(tmp_path / "short", readings=7)))) == ([], [])
 
 
 def test_comparison_takes_means_over_seeds_and_counts_what_is_left_out(tmp_path):

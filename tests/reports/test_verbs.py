@@ -59,7 +59,8 @@ def test_figures_of_both_papers(tmp_path):
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
     names = {path.name for path in (tmp_path / "figs").iterdir()}
-    for stem in ("paper-a-figure-1", "paper-a-figure-a1-portrait", "paper-b-figure-1-confidence"):
+    stems = ("paper-a-figure-1", "paper-a-figure-a1-portrait", "paper-a-table-1-horizon", "paper-b-figure-1-confidence")
+    for stem in stems:
         assert {f"{stem}.{kind}" for kind in ("pdf", "svg", "png")} <= names
     assert "paper-b-figure-2-ascent" in found["skipped"]
     assert "[shift]" in found["skipped"]["shift"]

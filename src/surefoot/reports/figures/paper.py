@@ -17,7 +17,7 @@ from surefoot.reports.figures.colours import Look, looks
 from surefoot.reports.figures.compare import compare
 from surefoot.reports.figures.curves import Sureness, curve, sureness
 from surefoot.reports.figures.panels import PANELS, Panel
-from surefoot.reports.figures.portrait import portrait
+from surefoot.reports.figures.portrait import horizon, portrait
 from surefoot.reports.figures.shift import under_shift
 from surefoot.reports.figures.thin import evenly
 from surefoot.reports.places import places
@@ -83,6 +83,7 @@ def _plan(drawn: Sequence[Drawn]) -> Iterator[tuple[str, Callable[[], Figure | N
     readings = "no run has calibration and curvature readings"
     yield "paper-a-figure-1", lambda: _dynamics(drawn, names), readings
     yield "paper-a-figure-a1-portrait", lambda: _portraits(drawn), readings
+    yield "paper-a-table-1-horizon", lambda: _horizons(drawn, names), readings
     for name, stem in zip(names, _stems(names), strict=True):
         chosen = [each for each in drawn if each[0].method == name]
         yield f"paper-a-figure-a2-{stem}", lambda chosen=chosen: _method(chosen), readings  # type: ignore[misc]
@@ -209,6 +210,29 @@ def _portraits(drawn: Sequence[Drawn]) -> Figure | None:
         axes.plot(x[-1:], y[-1:], "x", color=colour, markersize=4.5)
     axes.set(xlabel="Gauss–Newton sharpness", ylabel="train ECE (15 bins)")
     _legend(axes)
+    return figure
+
+
+def _horizons(drawn: Sequence[Drawn], names: Sequence[str]) -> Figure | None:
+    """Table 1 as a function of where training stops: r of ECE with sharpness over the readings up to each step."""
+    drawn = [each for each in drawn if horizon(each[0])[0]]
+    names = [name for name in names if any(run.method == name for run, _ in drawn)][:8]
+    if not names:
+        return None
+    figure = _figure(1.55 * len(names) + 0.4, 2.8)
+    grid = figure.subplots(2, len(names), squeeze=False, sharex=True, sharey=True)
+    for column, name in enumerate(names):
+        chosen = [each for each in drawn if each[0].method == name]
+        for axes, part in zip(grid[:, column], ("train", "test"), strict=True):
+            axes.axhline(0, color=_QUIET, linewidth=0.6)
+            for run, (colour, dash) in chosen:
+                axes.plot(*horizon(run, part), color=colour, linestyle=_DASHES[dash], label=f"η = {run.rate:.3g}")
+            if not column:
+                axes.set(ylabel=f"r, {part} ECE", ylim=(-1.05, 1.05))
+        grid[0, column].set_title(_said(name), parse_math=False)
+        grid[1, column].set_xlabel("training stops at")
+        if len({run.rate for run, _ in chosen}) > 1:
+            _legend(grid[1, column], below=True)
     return figure
 
 

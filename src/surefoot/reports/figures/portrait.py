@@ -10,7 +10,7 @@ import numpy as np
 from surefoot.reports.runs import RunFacts, number
 from surefoot.studies.statistics import lead, pearson, spearman
 
-__all__ = ["correlations", "portrait"]
+__all__ = ["correlations", "horizon", "portrait"]
 
 
 def portrait(run: RunFacts, part: str = "train") -> dict[str, list[float]]:
@@ -22,6 +22,18 @@ def portrait(run: RunFacts, part: str = "train") -> dict[str, list[float]]:
     values = np.stack([column for column in found if column is not None])
     values = values[:, np.isfinite(values).all(axis=0)]
     return dict(zip(("step", "sharpness", "ece"), values.tolist(), strict=True))
+
+
+def horizon(run: RunFacts, part: str = "train", fewest: int = 8) -> tuple[list[float], list[float]]:
+    """Steps, and Pearson's r of ECE with sharpness over the readings up to each: Table 1, had training stopped there.
+
+    From the ``fewest``-th reading on; a correlation of fewer says little.
+    """
+    path = portrait(run, part)
+    ends = range(fewest, len(path["step"]) + 1)
+    found = [(path["step"][end - 1], pearson(path["ece"][:end], path["sharpness"][:end])) for end in ends]
+    found = [(step, value) for step, value in found if math.isfinite(value)]
+    return [step for step, _ in found], [value for _, value in found]
 
 
 def correlations(run: RunFacts) -> dict[str, Any]:
