@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: demo test test-all check crash lint types bench clean
+.PHONY: demo test test-all check crash lint types bench reproduce-a reproduce-b clean
 
 demo: $(VENV)/user
 	$(BIN)/surefoot demo
@@ -42,6 +42,12 @@ bench: $(VENV)/dev
 	$(if $(DATA),$(BIN)/python benchmarks/margins.py --data $(DATA) --out results/benchmarks,@echo "margins: make bench DATA=cifar10_5k.npz")
 	$(if $(DATA),$(BIN)/python benchmarks/theory.py --data $(DATA) --out results/benchmarks,@echo "theory: make bench DATA=cifar10_5k.npz")
 	$(if $(DATA),$(BIN)/python benchmarks/training.py --data $(DATA) --out results/benchmarks,@echo "training: make bench DATA=cifar10_5k.npz")
+
+# Every study of a paper with its tables and figures; make reproduce-a SCALE=digits takes minutes and fetches nothing.
+SCALE ?= cores2
+RUNS ?= runs/reproduce-$(SCALE)
+reproduce-a reproduce-b: reproduce-%: $(VENV)/user
+	PATH="$(abspath $(BIN)):$$PATH" studies/reproduce.sh $* $(SCALE) $(RUNS) $(or $(DATA),data)
 
 clean:
 	rm -rf $(VENV)

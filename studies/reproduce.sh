@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# Every study of a paper, one after the other, then its tables and figures: studies/reproduce.sh a|b [SCALE] [RUNS] [DATA]
+#
+# SCALE is cores2 (CIFAR-10 on two cores: many hours), digits (minutes, no data to fetch; it shows that all of it runs) or
+# paper. Killed at any moment, the same command goes on. Studies take over runs that earlier ones have finished. What a
+# study needs and DATA does not hold (cifar100_5k5k.npz, svhn_2k.npz, ImageNet) is said, and the others go on.
+set -uo pipefail
+paper=${1:?a or b} scale=${2:-cores2} runs=${3:-runs/reproduce} data=${4:-data} workers=${WORKERS:-2}
+here=$(cd "$(dirname "$0")" && pwd)
+case $paper in
+  a) studies=(paper-a/table1 paper-a/bulk paper-a/mse paper-a/cifar100 paper-a/calmo margin-tail) ;;
+  b) studies=(paper-b/losses-small paper-b/table3 paper-b/networks paper-b/sam_variants paper-b/table-s15 paper-b/table-s16
+              paper-b/figure3 paper-b/figure2 paper-b/radius_and_gamma paper-b/sam_vs_sgd paper-b/sam_variants_cifar100
+              paper-b/table1-small) ;;
+  *) echo "reproduce.sh: the paper is a or b; got '$paper'" >&2; exit 2 ;;
+esac
+mkdir -p "$runs"
+if [ "$scale" != digits ] && ! surefoot data check cifar10 --data "$data" > /dev/null 2>&1; then
+  surefoot data fetch cifar10 --data "$data" || exit
+fi
+from=() failed=()
+for study in "${studies[@]}"; do
+  name=${study#paper-?/} chosen=(--scale "$scale")
+  if ! grep -q '^\[scales\.' "$here/$study.toml"; then  # one file a scale: table1-small
+    if [ "$scale" != cores2 ]; then continue; fi
+    chosen=()
+  fi
+  out=$runs/paper-$paper-$name
+  echo "== $study"
+  surefoot study "$here/$study.toml" "${chosen[@]}" --workers "$workers" --data "$data" --out "$out" "${from[@]}"
+  code=$?
+  if [ $code = 130 ]; then exit 130; fi
+  if [ $code != 0 ]; then failed+=("$study (exit code $code)"); fi
+  if [ ! -f "$out/study.json" ]; then continue; fi
+  from+=(--from "$out")
+  surefoot table "$out" --format markdown > "$out/tables.md"
+  surefoot figures "$out" -o "$out/figures" > /dev/null
+done
+surefoot report "$runs" -o "$runs/report.html"
+for each in "${failed[@]}"; do echo "not whole: $each"; done
+[ ${#failed[@]} = 0 ]
