@@ -67,6 +67,8 @@ def numbers(dtype, rank=None):
         found[f"{name}.hessian"], found[f"{name}.gradient"] = hessian.matvec(v), hessian.gradient()
         found[f"{name}.n"] = torch.tensor(gauss.facts["n"])
         found[f"{name}.top"] = gauss.top(2).values
+        # By default all twelve directions are kept: the signs of the last ones are for rounding to decide.
+        found[f"{name}.default"] = torch.tensor(Sharpness(model, *train, ranks=over).read().value, dtype=torch.float64)
         for sample in (None, 20):
             reader = Sharpness(model, *train, directions=5, sample=sample, ranks=over)
             reading = reader.read(verify=True)
