@@ -27,14 +27,14 @@ def rounding_of_sums(block: Floats) -> float:
     return 0.0
 
 
-def as_path(path: Any) -> Path:
-    """``path`` as a Path, or a clear error."""
+def as_path(path: Any, name: str = "path") -> Path:
+    """``path`` as a Path, or a clear error about the argument ``name``."""
     try:
         text = os.fsdecode(path)
     except TypeError as error:
-        raise BadInput(f"path must be a file's path; got {path!r}") from error
+        raise BadInput(f"{name} must be a file's path; got {path!r}") from error
     if "\0" in text:
-        raise BadInput(f"path must not hold a NUL character; got {text!r}")
+        raise BadInput(f"{name} must not hold a NUL character; got {text!r}")
     return Path(text)
 
 

@@ -361,6 +361,8 @@ def _is_estimator(model: Any) -> bool:
     torch = sys.modules.get("torch")  # not imported: a module is none without it
     if torch is not None and isinstance(model, torch.nn.Module):
         return False
+    if isinstance(model, type) and hasattr(model, "predict_proba"):
+        raise BadInput(f"model must be a fitted {model.__name__}, not the class; write {model.__name__}(...).fit(X, y)")
     if not isinstance(model, type) and callable(getattr(model, "predict_proba", None)):
         return True
     if not isinstance(model, type) and hasattr(model, "predict") and hasattr(model, "fit"):

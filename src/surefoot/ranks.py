@@ -7,6 +7,7 @@ whatever decides about one must be the same on every rank: sums over ranks are, 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 from collections.abc import Iterator
 from datetime import timedelta
@@ -75,10 +76,12 @@ class Ranks:
         counts = self.counts(len(own))
         with _peers():
             # Collectives take equal shapes.
-            padded = _reachable(torch.cat([own, own.new_zeros(max(counts) - len(own), *own.shape[1:])]))
-            parts = [torch.empty_like(padded) for _ in counts]
-            dist.all_gather(parts, padded)
-        return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)]).to(own.device)
+            padded = torch.cat([own.detach(), own.new_zeros(max(counts) - len(own), *own.shape[1:])])
+            sent = _reachable(_bytes(padded))
+            parts = [torch.empty_like(sent) for _ in counts]
+            dist.all_gather(parts, sent)
+        wholes = [part.to(own.device).view(own.dtype).view(padded.shape) for part in parts]
+        return torch.cat([whole[:count] for whole, count in zip(wholes, counts, strict=True)])
 
     def picked(self, own: Tensor, counts: list[int], chosen: Tensor) -> Tensor:
         """This rank's share of the rows ``chosen`` (numbers among those of all ranks) of a tensor in parts ``own``.
@@ -102,12 +105,24 @@ class Ranks:
         if self.any(False):
             raise RankLost("another rank failed and said why; all ranks stop with it")
 
+    def alike(self, *tensors: Tensor) -> bool:
+        """Whether every rank was given the same tensors, to the bit."""
+        if self.count == 1:
+            return True
+        digest = hashlib.blake2b(digest_size=8)
+        for tensor in tensors:
+            digest.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
+            digest.update(_bytes(tensor).cpu().numpy().tobytes())
+        ours = torch.tensor([int.from_bytes(digest.digest(), "little", signed=True)])
+        return bool((self.rows(ours) == ours).all())
+
     def check_same(self, model: nn.Module) -> None:
         """A clear error if the model's parameters and buffers are not the same on every rank."""
         if self.count == 1:
             return
-        state = [*model.parameters(), *model.buffers()]
-        ours = torch.stack([value.detach().double().sum().cpu() for value in state if value.numel()])
+        state = [value.detach() for value in (*model.parameters(), *model.buffers()) if value.numel()]
+        real = [torch.view_as_real(value) if value.is_complex() else value for value in state]
+        ours = torch.stack([torch.zeros((), dtype=torch.float64), *(value.double().sum().cpu() for value in real)])
         ours = ours.view(torch.int64)  # as bits: NaN is not equal to itself
         theirs = self.rows(ours[None])
         if not bool((theirs == ours).all()):
@@ -141,11 +156,11 @@ class Ranks:
             alike.setdefault(buffer.dtype, []).append(buffer)
         for buffers in alike.values():
             with _peers():
-                together = _reachable(torch.cat([buffer.reshape(-1) for buffer in buffers]))
+                together = _reachable(torch.cat([_bytes(buffer) for buffer in buffers]))
                 dist.broadcast(together, 0)
-            parts = torch.split(together, [buffer.numel() for buffer in buffers])
+            parts = torch.split(together, [buffer.numel() * buffer.element_size() for buffer in buffers])
             for buffer, part in zip(buffers, parts, strict=True):
-                buffer.copy_(part.view_as(buffer))
+                _put(buffer, part)
 
     @contextlib.contextmanager
     def same_buffers(self, model: nn.Module) -> Iterator[None]:
@@ -153,14 +168,14 @@ class Ranks:
         if self.count == 1:
             yield
             return
-        own = [(buffer, buffer.clone()) for buffer in model.buffers()]
+        own = [(buffer, _bytes(buffer).clone()) for buffer in model.buffers()]
         self.take_buffers(model)
         try:
             yield
         finally:
             with torch.no_grad():
                 for buffer, value in own:
-                    buffer.copy_(value)
+                    _put(buffer, value)
 
     def wait(self) -> None:
         """Go on when every rank has come here."""
@@ -209,6 +224,18 @@ def _unsharded(model: nn.Module) -> nn.Module:
                 "supported; load a full state_dict into a plain copy of the model and read that one"
             )
     return model
+
+
+def _bytes(tensor: Tensor) -> Tensor:
+    """The numbers as bytes, in one row: what is only moved needs no arithmetic, which gloo has for few dtypes."""
+    return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+
+
+def _put(buffer: Tensor, value: Tensor) -> None:
+    """Write the bytes of `_bytes` back, if they differ: most do not, and one that was expanded cannot be written."""
+    there = value.to(buffer.device)
+    if not torch.equal(_bytes(buffer), there):
+        buffer.copy_(there.view(buffer.dtype).view(buffer.shape))
 
 
 def _reachable(tensor: Tensor) -> Tensor:

@@ -476,3 +476,22 @@ def test_a_sure_softmax_keeps_its_curvature(logit):
     top = float(operator.top(1, 1e-4).values[0])
     np.testing.assert_allclose(top, exact, rtol=1e-3)
     assert float(operator.bottom(1, 1e-4).values[0]) >= -1e-6 * top
+
+
+@pytest.mark.parametrize("inside", [True, False], ids=["the model itself", "a wrapper"])
+def test_a_compiled_model_is_read_as_it_was_written(inside):
+    """Compiled graphs call no hooks, by which the first layer is found, and cannot be differentiated twice."""
+
+    def network():
+        torch.manual_seed(1)
+        return nn.Sequential(nn.Linear(6, 10), nn.Tanh(), nn.Linear(10, 3))
+
+    x, y = torch.randn(30, 6, generator=torch.Generator().manual_seed(0)), torch.arange(30) % 3
+    model = network()
+    if inside:
+        model.compile(backend="aot_eager")
+    compiled = model if inside else torch.compile(model, backend="aot_eager")
+    nn.functional.cross_entropy(compiled(x), y).backward()  # there is a graph by now
+    plain = network()
+    assert Sharpness(compiled, x, y).read() == Sharpness(plain, x, y).read()
+    assert torch.equal(Hessian(compiled, x, y).top(1).values, Hessian(plain, x, y).top(1).values)

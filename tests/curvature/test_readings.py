@@ -13,6 +13,7 @@ from surefoot.curvature import (
     curvature_along_sam,
     jacobian_norms,
     rayleigh,
+    sharpness,
     spectral_density,
     trace,
 )
@@ -378,3 +379,23 @@ def test_a_model_that_is_its_own_first_layer():
     exact = GaussNewton(model, inputs).top(1, 1e-6, max_matvecs=100)
     assert found.read(verify=True).value == pytest.approx(float(exact.values[0]), rel=1e-3)
     assert found.top(2, start=exact.vectors).vectors.shape == (93, 2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_reading_does_not_depend_on_the_signs_of_the_directions(dtype, monkeypatch):
+    """Which rounding decides, and so the number of ranks; nor on how they are turned in their span."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(12, 8), nn.Tanh(), nn.Linear(8, 3)).to(dtype)
+    x = (torch.randn(61, 12, dtype=torch.float64) * 0.7 ** torch.arange(12)).to(dtype)
+
+    def values():
+        reader = Sharpness(model, x, directions=7)
+        assert reader.compressed
+        return [reader.read().value for _ in range(2)]  # the second from a warm start
+
+    expected = values()
+    turned = torch.linalg.qr(torch.randn(7, 7, dtype=dtype)).Q
+    for turn in (torch.diag((-1.0) ** torch.arange(7)).to(dtype), turned):
+        with monkeypatch.context() as other:
+            other.setattr(sharpness, "principal_directions", lambda *a, t=turn, **k: principal_directions(*a, **k) @ t)
+            assert values() == pytest.approx(expected, rel={torch.float32: 1e-6, torch.float64: 1e-12}[dtype])

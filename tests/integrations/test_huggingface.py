@@ -157,3 +157,13 @@ def test_forms_of_rows(form):
 def test_rows_that_cannot_be_read(wrong, match):
     with pytest.raises(BadInput, match=match):
         SurefootCallback(TRAIN, wrong)
+
+
+def test_logits_of_models_that_answer_with_tuples():
+    model, stacked = network().eval(), torch.stack([TEST["input_ids"], TEST["attention_mask"]], 1)
+    expected = Logits(model, ("input_ids", "attention_mask"))(stacked)
+    model.config.return_dict = False
+    assert torch.equal(Logits(model, ("input_ids", "attention_mask"))(stacked), expected)
+    headless = Logits(network().bert, ("input_ids", "attention_mask"))
+    with pytest.raises(BadInput, match="an output with logits, as classifiers do; got BaseModelOutput"):
+        headless(stacked)

@@ -305,3 +305,56 @@ def test_two_ranks_read_together_and_one_writes(tmp_path):
     assert [line["step"] for line in two] == [0, 3, 6]
     assert two[-1]["rule.epsilon"] == pytest.approx(0.1)
     assert two[0] == pytest.approx(one[0], rel=1e-5, abs=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:.*have no `val_dataloader`", "ignore:Checkpoint directory")
+def test_a_checkpoint_that_is_only_validated_does_not_take_the_journal_back(tmp_path):
+    class Judged(Module):
+        def validation_step(self, batch, index):
+            self.log("loss", self.loss(self(batch[0]), batch[1]))
+
+    callback = SurefootCallback(TRAIN, TEST, every=3, out=tmp_path / "journal")
+    module = fit(Judged(), callback, ModelCheckpoint(tmp_path / "saved", save_top_k=-1, filename="{step}"))
+    module.trainer.validate(module, loader(), ckpt_path=tmp_path / "saved" / "step=6.ckpt", verbose=False)
+    module.trainer.fit_loop.max_epochs = 3
+    module.trainer.fit(module, loader())
+    steps_read = [line["step"] for line in read_journal(tmp_path / "journal" / "journal.jsonl")[0]]
+    assert steps_read == [0, 3, 6, 9, 12, 15, 18]
+
+
+def test_several_steps_in_one_batch_leap_over_no_reading():
+    class Often(Module):
+        def __init__(self):
+            super().__init__()
+            self.automatic_optimization = False
+
+        def training_step(self, batch, index):
+            opt = self.optimizers()
+            for _ in range(1 if index == 0 else 3):  # steps 1, 4, 7, ...: none is a multiple of 3
+                opt.zero_grad()
+                self.manual_backward(self.loss(self(batch[0]), batch[1]))
+                opt.step()
+
+    callback = SurefootCallback(TRAIN, TEST, every={"calibration": 3})
+    fit(Often(), callback, epochs=1)
+    assert steps(callback) == [0, 4, 7, 10, 13, 16]
+
+
+def test_several_callbacks_of_one_trainer_have_names(tmp_path):
+    def pair():
+        return [SurefootCallback(TRAIN, TEST, every=every, name=f"each {every}") for every in (4, 6)]
+
+    saved = ModelCheckpoint(tmp_path, filename="{step}")
+    fit(Module(), *pair(), saved, epochs=1)
+    again = pair()
+    fit(Module(), *again, epochs=2, ckpt_path=tmp_path / "step=6.ckpt")
+    assert [steps(callback) for callback in again] == [[8, 12], [12]]
+
+
+def test_a_failing_logger_of_the_trainer_is_called_by_its_name(tmp_path):
+    class Broken(CSVLogger):
+        def log_metrics(self, *_, **__):
+            raise OSError("full")
+
+    with pytest.warns(RuntimeWarning, match="logger Broken failed with OSError: full"):
+        fit(Module(), SurefootCallback(TRAIN, TEST, every=6), logger=Broken(tmp_path), log_every_n_steps=1000)

@@ -4,6 +4,7 @@ import copy
 import csv
 import importlib
 import sys
+import warnings
 
 import pytest
 import torch
@@ -183,3 +184,31 @@ def test_missing_packages_are_said(monkeypatch, tmp_path):
             importlib.import_module(f"surefoot.integrations.{name}")
     with pytest.raises(AttributeError, match="it has huggingface"):
         sf.integrations.keras  # noqa: B018
+
+
+def test_a_logger_that_fails_does_not_stop_a_run_whose_warnings_are_errors(capsys):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tracker, _ = loop([Failing()])
+    assert len(tracker.readings) == 4
+    assert capsys.readouterr().err.count("logger Failing failed with ConnectionError") == 1
+
+
+def test_a_csv_logger_given_to_another_run_leaves_the_table_of_the_first(tmp_path):
+    logger = CSVLogger(tmp_path / "r.csv")
+    loop([logger])
+    before = (tmp_path / "r.csv").read_bytes()
+    with pytest.warns(RuntimeWarning, match="already holds readings"):
+        loop([logger])
+    assert (tmp_path / "r.csv").read_bytes() == before
+    loop([logger], start=4, steps=8)  # the same run going on
+    assert [int(row["step"]) for row in table(tmp_path / "r.csv")] == [0, 2, 4, 6, 8]
+
+
+def test_wrong_paths_and_classes_are_told():
+    with pytest.raises(BadInput, match="path must be a file's path; got 7"):
+        CSVLogger(7)
+    with pytest.raises(BadInput, match="folder must be a file's path; got None"):
+        TensorBoardLogger(None)
+    with pytest.raises(BadInput, match=r"not their classes; write CSVLogger\(...\)"):
+        loop([CSVLogger])

@@ -82,7 +82,7 @@ def test_errors():
         Predictions.of(LogisticRegression(), X, Y)
     with pytest.raises(BadInput, match="one target"):
         Predictions.of(RandomForestClassifier(2).fit(X, np.stack([Y, Y], 1)), X, Y)
-    with pytest.raises(BadInput, match=r"model must be a torch.nn.Module; got (ABCMeta|type)"):
+    with pytest.raises(BadInput, match="a fitted LogisticRegression, not the class"):
         Predictions.of(LogisticRegression, X, Y)
 
     class Odd:

@@ -150,3 +150,19 @@ def test_two_ranks_give_the_bits_of_one_process(tmp_path):
             alone = ALL[name]()
             alone.update(z, y)
             assert value == float(alone.compute())
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_change_of_dtype_leaves_the_states_whole(name):
+    z, y = scores()
+    metric, expected = ALL[name]().set_dtype(torch.float16).half(), ALL[name]()
+    metric.update(z, y)
+    expected.update(z, y)
+    assert all(state.dtype == torch.int64 for state in states(metric))
+    assert float(metric.compute()) == float(expected.compute())
+
+
+@pytest.mark.parametrize("wrong", [torch.tensor(1.0), None, 3.0])
+def test_what_has_no_rows_is_refused(wrong):
+    with pytest.raises(BadInput, match="logits must"):
+        ours.ECE().update(wrong, torch.tensor([0]))

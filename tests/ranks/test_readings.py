@@ -8,6 +8,7 @@ from torch.nn.parallel import DistributedDataParallel
 import surefoot as sf
 from surefoot.curvature import GaussNewton, Hessian, Sharpness, batch_sharpness
 from surefoot.errors import BadInput, RankLost
+from surefoot.integrations.options import own_rows
 from surefoot.ranks import ALONE, Ranks, all_ranks
 
 N, TEST, CUT = 61, 30, 25  # parts of different sizes
@@ -67,6 +68,8 @@ def numbers(dtype, rank=None):
         found[f"{name}.hessian"], found[f"{name}.gradient"] = hessian.matvec(v), hessian.gradient()
         found[f"{name}.n"] = torch.tensor(gauss.facts["n"])
         found[f"{name}.top"] = gauss.top(2).values
+        # By default all twelve directions are kept: the signs of the last ones are for rounding to decide.
+        found[f"{name}.default"] = torch.tensor(Sharpness(model, *train, ranks=over).read().value, dtype=torch.float64)
         for sample in (None, 20):
             reader = Sharpness(model, *train, directions=5, sample=sample, ranks=over)
             reading = reader.read(verify=True)
@@ -131,6 +134,11 @@ def faults(rank):
         ),
         "other weights on rank 1": lambda: Hessian(other, x, y, ranks=True),
         "tied rows": lambda: GaussNewton(tied, x, y, ranks=True),
+        "other weights, no curvature": lambda: sf.Tracker(
+            other, (x, y), test, every={"calibration": 1}, ranks=True
+        ).read(0),
+        "rows in another order": lambda: own_rows("train", ((x if rank else -x)[:9], y[:9])),
+        "fewer rows than ranks": lambda: own_rows("train", (torch.ones(1, 12), [0])),
         "sample smaller than ranks": lambda: Sharpness(network(torch.float64), x, y, sample=1, ranks=True),
     }
     found = {}
@@ -142,8 +150,34 @@ def faults(rank):
     return found
 
 
+class Odd(nn.Module):
+    """With buffers that gloo has no arithmetic for, and one that cannot be written."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = network(torch.float64)
+        self.register_buffer("turns", torch.polar(torch.ones(4), torch.arange(4.0)))
+        self.register_buffer("small", torch.ones(3, dtype=torch.int16))
+        self.register_buffer("tiny", torch.ones(3).to(torch.float8_e4m3fn))
+        self.register_buffer("mask", torch.ones(2, 2) > 0)
+        self.register_buffer("wide", torch.ones(1).expand(5))
+
+    def forward(self, x):
+        return self.net(x)
+
+
+def odd(rank=None):
+    """Labels of kinds that differ over ranks, too."""
+    (x, y), test = (part(split, rank) for split in data(torch.float64))
+    kind = torch.int64 if rank is None else (torch.int16, torch.uint8)[rank]
+    with sf.Tracker(Odd(), (x, y.to(kind)), test, every=1, ranks=rank is not None) as tracker:
+        pass
+    return flat(tracker.readings)
+
+
 def work(rank, folder):
     return {
+        "odd": odd(rank),
         **{str(dtype): numbers(dtype, rank) for dtype in TOLERANCE},
         "own loop": own_loop(rank, folder),
         "faults": faults(rank),
@@ -204,10 +238,21 @@ def test_what_fails_on_one_rank_fails_on_all(ranks):
     assert first["no rows on rank 1"][0] == "RankLost"
     for name, said in (
         ("other weights on rank 1", "not the same on all ranks"),
+        ("other weights, no curvature", "not the same on all ranks"),
+        ("rows in another order", "train must be the same rows in the same order on every rank"),
+        ("fewer rows than ranks", "a row for each of the 2 ranks; got 1"),
         ("tied rows", "lie on 2 ranks"),
         ("sample smaller than ranks", "sample must be a whole number of at least 2; got 1"),
     ):
         assert all(said in found[name][1] for found in (first, second))
+
+
+def test_odd_buffers_and_labels_travel(ranks):
+    expected = odd()
+    for found in ranks:
+        assert set(found["odd"]) == set(expected)
+        for name in ("0.train.nll.", "0.test.ece.", "0.sharpness."):
+            assert distance(found["odd"][name], expected[name]) < 1e-12
 
 
 def test_alone_nothing_is_asked_of_anybody():

@@ -1,7 +1,9 @@
 """The tracker in a loop of the user's own: it reads at the right steps, changes nothing, and goes on to the bit."""
 
 import copy
+import random
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -27,10 +29,10 @@ def setup(norm=True, dropout=0.3):
     return model, (x[:60], y[:60]), (x[60:], y[60:])
 
 
-def loop(model, data, steps, tracker=None, momentum=0.9):
+def loop(model, data, steps, tracker=None, momentum=0.9, begin=0):
     opt = torch.optim.SGD(model.parameters(), lr=0.1, momentum=momentum)
     x, y = data
-    for step in range(steps):
+    for step in range(begin, begin + steps):
         rows = torch.randperm(60)[:20]
         opt.zero_grad()
         nn.functional.cross_entropy(model(x[rows]), y[rows]).backward()
@@ -143,12 +145,12 @@ def test_a_tracker_made_anew_goes_on_to_the_bit():
         again.load_state_dict(*state)
         torch.manual_seed(2)
         twin = copy.deepcopy(model)
-        loop(model, train, 6, first)
+        loop(model, train, 6, first, begin=6)
     torch.manual_seed(2)
     other = sf.Tracker(twin, train, test, every=groups)
     other.load_state_dict(*state)
     with other:
-        loop(twin, train, 6, other)
+        loop(twin, train, 6, other, begin=6)
     assert first.readings[-len(other.readings) :] == other.readings
 
 
@@ -243,3 +245,124 @@ def test_other_losses_bound_calibration_only():
     reading = tracker.read(0)
     assert reading["train.theorems.violated"] == 0
     assert "train.c_j" not in reading
+
+
+def test_steps_that_a_call_leaps_over_are_read_at_the_next():
+    model, train, test = setup()
+    with sf.Tracker(model, train, test, every={"calibration": 5, "margins": Logarithmic(3, 16)}) as tracker:
+        for step in range(0, 24, 3):
+            tracker.step(step)
+    assert [reading["step"] for reading in tracker.readings] == [0, 1, 4, 7, 10, 16, 22]
+    assert [reading["step"] for reading in tracker.readings if "train.log_q" in reading] == [0, 1, 4, 16]
+
+
+def test_steps_counted_anew_in_each_epoch_are_refused():
+    model, train, test = setup()
+    with sf.Tracker(model, train, test, every={"calibration": 50}) as tracker:
+        tracker.step(0)
+        tracker.step(1)
+        tracker.step(1)  # a second micro-batch, say
+        with pytest.raises(BadInput, match=r"index must not go back; got 0 after 1: count updates through all epochs"):
+            tracker.step(0)
+
+
+@pytest.mark.parametrize("index", ["a", None, 1.5, -5, torch.tensor(3)])
+def test_a_step_is_a_whole_number(index):
+    model, train, test = setup()
+    with pytest.raises(BadInput, match="index must be a whole number of at least 0; got"):
+        sf.Tracker(model, train, test).step(index)
+
+
+def test_the_first_step_of_a_run_that_was_not_tracked_is_read_whole():
+    model, train, test = setup()
+    with sf.Tracker(model, train, test, every={"calibration": 2, "curvature": 10}, start=3) as tracker:
+        tracker.step(3)
+    assert [(reading["step"], "sharpness" in reading) for reading in tracker.readings] == [(3, True), (4, False)]
+
+
+def test_out_needs_the_block(tmp_path):
+    model, train, test = setup()
+    tracker = sf.Tracker(model, train, test, every=1, out=tmp_path / "mine")
+    with pytest.raises(BadInput, match=r"nothing is written to out=.*`with Tracker"):
+        tracker.step(0)
+    with tracker:
+        tracker.step(0)
+    with pytest.raises(BadInput, match="nothing is written"):
+        tracker.step(1)
+
+
+def test_gathering_a_loader_moves_no_random_state():
+    """Not its own generator either, nor those that a data set may draw from: the training may use them too."""
+
+    class Noisy(torch.utils.data.Dataset):
+        def __len__(self):
+            return 12
+
+        def __getitem__(self, index):
+            return torch.full((6,), random.random() + np.random.rand()), index % 3  # noqa: NPY002
+
+    own = torch.Generator().manual_seed(3)
+    loader = torch.utils.data.DataLoader(Noisy(), 4, shuffle=True, generator=own)
+
+    def states():
+        return own.get_state().tolist(), torch.get_rng_state().tolist(), random.getstate(), repr(np.random.get_state())  # noqa: NPY002
+
+    before = states()
+    model, train, _ = setup()
+    sf.Tracker(model, train, loader)
+    assert states() == before
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"every": 2.5}, "every must be a whole number of at least 1; got 2.5"),
+        ({"every": {"calibration": "3"}}, "every must be a whole number of at least 1; got '3'"),
+        ({"every": {}}, "every must name a group at least"),
+        ({"budget": "a"}, r"budget must lie in \(0, 1\]; got 'a'"),
+        ({"budget": True}, r"budget must lie in \(0, 1\]; got True"),
+        ({"out": 7}, "out must be a file's path; got 7"),
+        ({"out": "a\0b"}, "out must not hold a NUL"),
+        ({"seed": "a"}, "seed must be a whole number"),
+        ({"optimizer": "sgd"}, "optimizer must be a torch optimizer, or None; got str"),
+        ({"train": (["a", "b"], [0, 1])}, "train: inputs must be a tensor or an array of numbers; got list"),
+        ({"test": ([[1.0], [1.0, 2.0]], [0, 1])}, "test: inputs must be"),
+    ],
+)
+def test_wrong_arguments_are_told_by_name(options, match):
+    model, train, test = setup()
+    with pytest.raises(BadInput, match=match):
+        sf.Tracker(model, **({"train": train, "test": test} | options))
+
+
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path):
+    (tmp_path / "file").touch()
+    model, train, test = setup()
+    with (
+        pytest.raises(BadInput, match="out must be a folder that can be made"),
+        sf.Tracker(model, train, test, out=tmp_path / "file" / "deeper"),
+    ):
+        pass
+
+
+def test_numbers_of_numpy_are_numbers():
+    model, train, test = setup()
+    with sf.Tracker(model, train, test, every=np.int64(2)) as tracker:
+        tracker.step(np.int64(1))
+    assert [type(reading["step"]) for reading in tracker.readings] == [int, int]
+
+
+@pytest.mark.parametrize("state", [(None, None), ({}, {}), ({}, {"budget": None})])
+def test_what_is_no_state_is_refused(state):
+    model, train, test = setup()
+    with pytest.raises(BadInput, match=r"load_state_dict\(\*state\)"):
+        sf.Tracker(model, train, test).load_state_dict(*state)
+
+
+def test_a_rule_that_finds_its_own_rate_has_no_threshold():
+    model, train, test = setup()
+    opt = torch.optim.SGD(model.parameters(), lr=0.1)
+    opt.param_groups[0]["lr"] = None  # as that of transformers' Adafactor
+    with sf.Tracker(model, train, test, optimizer=opt, every={"calibration": 1}) as tracker:
+        pass
+    assert not {"lr", "threshold"} & set(tracker.readings[0])

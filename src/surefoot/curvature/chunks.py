@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,7 +95,7 @@ def frozen(model: nn.Module, batch_norm: str) -> Iterator[None]:
     """
     if batch_norm not in ("eval", "train"):
         raise BadInput(f"batch_norm must be 'eval' or 'train'; got {batch_norm!r}")
-    with _alone(), _own_buffers(model), evaluating(model), torch.random.fork_rng(devices=[]):
+    with _alone(), _uncompiled(), _own_buffers(model), evaluating(model), torch.random.fork_rng(devices=[]):
         norms = [module for module in model.modules() if isinstance(module, _BatchNorm) and batch_norm == "train"]
         tracked = [(module, module.running_mean, module.running_var, module.track_running_stats) for module in norms]
         try:
@@ -122,6 +124,14 @@ def plain_mode() -> Iterator[None]:
 def ties_rows(model: nn.Module) -> bool:
     """Whether some batch norm has no running statistics, and so uses those of the rows even in eval mode."""
     return any(isinstance(module, _BatchNorm) and module.running_mean is None for module in model.modules())
+
+
+def _uncompiled() -> AbstractContextManager[None]:
+    """Run what torch.compile made as it was written: its graphs call no hooks and have no second derivatives."""
+    if "torch._dynamo" not in sys.modules:  # nothing was compiled, and the import takes seconds
+        return contextlib.nullcontext()
+    stance: AbstractContextManager[None] = torch.compiler.set_stance("force_eager")
+    return stance
 
 
 @contextlib.contextmanager

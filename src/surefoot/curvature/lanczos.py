@@ -22,6 +22,8 @@ from surefoot.errors import BadInput
 
 __all__ = ["Eigenpairs", "extreme_pairs", "start_vectors"]
 
+Draw = Callable[[int, torch.Generator], Tensor]
+
 
 @dataclass(frozen=True)
 class Eigenpairs:
@@ -58,6 +60,7 @@ def extreme_pairs(
     max_matvecs: int | None = None,
     max_basis: int | None = None,
     seed: int = 0,
+    draw: Draw | None = None,
 ) -> Eigenpairs:
     """The k largest or smallest eigenvalues of the matrix behind ``matmat`` (d, m) → (d, m).
 
@@ -69,6 +72,7 @@ def extreme_pairs(
         max_matvecs: budget of products; by default max(60, 20 k). Convergence is seen after 2 k at the earliest.
         max_basis: vectors kept before a restart from the best ones; by default max(24, 4 k).
         seed: of the random vectors, drawn on the CPU so that devices agree.
+        draw: random vectors (m, d) from m and a generator; of independent normal numbers by default.
     """
     if isinstance(k, bool) or not isinstance(k, numbers.Integral) or not 1 <= k <= dim:
         raise BadInput(f"k must lie in 1..{dim}, the number of parameters; got {k}")
@@ -77,7 +81,11 @@ def extreme_pairs(
     if budget < k:
         raise BadInput(f"max_matvecs must be at least k = {k}; got {max_matvecs}")
     most = min(dim, max(24, 4 * k) if max_basis is None else max(max_basis, 2 * k))
-    block = _start_block(start, dim, k, tol, budget, dtype, device, seed)
+
+    def normal(count: int, generator: torch.Generator) -> Tensor:
+        return torch.randn(count, dim, generator=generator, dtype=dtype).to(device)
+
+    block = _start_block(start, dim, k, tol, budget, dtype, device, seed, draw or normal)
     width = len(block)
     # Room for the whole basis at once: growing it by copies would hold it twice.
     room = torch.empty(max(min(budget, most), width), dim, dtype=dtype, device=device)
@@ -103,6 +111,7 @@ def _start_block(
     dtype: torch.dtype,
     device: torch.device,
     seed: int,
+    draw: Draw,
 ) -> Tensor:
     """(k', d) orthonormal rows: up to ``most`` given vectors first, random ones after them.
 
@@ -113,13 +122,12 @@ def _start_block(
     rows = torch.empty(0, dim, dtype=dtype, device=device)
     if start is not None:
         rows = start_vectors(start, dim).T[:most].to(device, dtype)
-        noise = torch.randn(rows.shape, generator=generator, dtype=dtype).to(device)
+        noise = draw(len(rows), generator)
         rows = rows + noise * (0.05 * tol * _lengths(rows) / _lengths(noise)).to(dtype)[:, None]
-    fresh = torch.randn(max(0, k - len(rows)), dim, generator=generator, dtype=dtype).to(device)
+    fresh = draw(max(0, k - len(rows)), generator)
     block, _ = _orthonormalise(torch.cat([rows, fresh]), rows[:0])
     while len(block) < k:  # the given vectors were dependent
-        extra = torch.randn(k - len(block), dim, generator=generator, dtype=dtype).to(device)
-        more, _ = _orthonormalise(extra, block)
+        more, _ = _orthonormalise(draw(k - len(block), generator), block)
         block = torch.cat([block, more])
     return block
 

@@ -52,13 +52,21 @@ class Operator(ABC):
             start: vectors (d, m) or an earlier result to start from, of a model that has moved since too.
             limits: ``max_matvecs`` and ``seed``, see `extreme_pairs`.
         """
-        return extreme_pairs(self.matmat, self.dim, k, tol, start, self.dtype, self.device, largest=True, **limits)
+        return self._pairs(k, tol, start, largest=True, **limits)
 
     def bottom(
         self, k: int = 1, tol: float = 1e-2, start: Tensor | Eigenpairs | None = None, **limits: Any
     ) -> Eigenpairs:
         """The k algebraically smallest eigenvalues, smallest first; otherwise as `top`."""
-        return extreme_pairs(self.matmat, self.dim, k, tol, start, self.dtype, self.device, largest=False, **limits)
+        return self._pairs(k, tol, start, largest=False, **limits)
+
+    def _pairs(self, k: int, tol: float, start: Tensor | Eigenpairs | None, largest: bool, **limits: Any) -> Eigenpairs:
+        there = self.dtype, self.device
+        return extreme_pairs(self.matmat, self.dim, k, tol, start, *there, largest, draw=self.draw, **limits)
+
+    def draw(self, count: int, generator: torch.Generator) -> Tensor:
+        """(count, d) random vectors for a search to begin with."""
+        return torch.randn(count, self.dim, generator=generator, dtype=self.dtype).to(self.device)
 
     def dense(self) -> Tensor:
         """(d, d) the matrix itself; for small d only."""

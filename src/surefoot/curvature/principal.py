@@ -208,6 +208,17 @@ class PrincipalGaussNewton(Operator):
             found.append(torch.cat([part.reshape(-1) for part in [weight, *rest]]))
         return torch.stack(found, dim=1)
 
+    def draw(self, count: int, generator: torch.Generator) -> Tensor:
+        """(count, r) random vectors, drawn for the whole first layer and seen through the directions.
+
+        Rounding, which is another over ranks, may turn the directions' signs: a search must not begin elsewhere then.
+        """
+        weight = self._dense.weight
+        layer = torch.randn(count, *weight.shape, generator=generator, dtype=self.dtype).to(self.device)
+        small = (layer @ self._directions).flatten(1)
+        rest = torch.randn(count, self.dim - small.shape[1], generator=generator, dtype=self.dtype).to(self.device)
+        return torch.cat([small, rest], dim=1)
+
     def verify(self, pair: Eigenpairs) -> float:
         """‖G y − θ y‖ in the whole space, of the lifted top pair: an eigenvalue of G lies within it of θ.
 

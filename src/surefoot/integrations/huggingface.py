@@ -39,7 +39,11 @@ class Logits(nn.Module):
         # Under bf16=True Accelerate replaces the model's forward by one that casts; a reading is in the weights' own
         # precision, as everywhere else.
         called = getattr(self.model, "_original_forward", self.model)
-        logits: Tensor = called(**dict(zip(self.names, columns, strict=True))).logits
+        said = called(**dict(zip(self.names, columns, strict=True)))
+        # With return_dict=False, the loss being left out, logits come first.
+        logits: Tensor | None = said[0] if isinstance(said, tuple) else getattr(said, "logits", None)
+        if logits is None:
+            raise BadInput(f"model must give an output with logits, as classifiers do; got {type(said).__name__}")
         return logits
 
 

@@ -11,7 +11,8 @@ from torch.optim import Optimizer
 from surefoot.errors import BadInput, MissingDependency
 from surefoot.integrations.options import Options, check_options, own_rows
 from surefoot.training.loggers import numbers_of
-from surefoot.training.tracker import Split, Tracker
+from surefoot.training.splits import Split
+from surefoot.training.tracker import Tracker
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer
@@ -34,6 +35,7 @@ class SurefootCallback(Callback):
         train, test, val: what to read, as in `surefoot.Tracker`: (inputs, labels), or a loader of such pairs. Every
             rank is given all of them and reads its share; readings are of all rows, and rank 0 writes.
         model: from inputs to logits; the LightningModule itself by default, whose ``forward`` must give them.
+        name: tells several of these callbacks of one trainer apart in its checkpoints.
         options: further arguments of `surefoot.Tracker`: ``every``, ``budget``, ``out``, ``loss``, ...
 
     Attributes:
@@ -46,12 +48,23 @@ class SurefootCallback(Callback):
         test: Split,
         val: Split | None = None,
         model: nn.Module | None = None,
+        name: str = "",
         **options: Unpack[Options],
     ) -> None:
-        self._train, self._test, self._val, self._model = train, test, val, model
+        self._train, self._test, self._val, self._model, self._name = train, test, val, model, name
+        self._fitting = True
         self._options = check_options(options)
         self._loaded: dict[str, Any] | None = None
         self.tracker: Tracker | None = None
+
+    @property
+    def state_key(self) -> str:
+        """Under which Lightning keeps the state."""
+        return super().state_key + (f"({self._name})" if self._name else "")
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Before a checkpoint is loaded: `validate` and `test` load one too, which no journal must go back to."""
+        self._fitting, self._loaded = stage == "fit", None
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Make the tracker, where Lightning has loaded its checkpoint and made the optimizers, and read."""
@@ -102,7 +115,8 @@ class SurefootCallback(Callback):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """From Lightning's checkpoint, before there is a tracker."""
-        self._loaded = state_dict
+        if self._fitting:
+            self._loaded = state_dict
 
     def _close(self) -> None:
         if self.tracker is not None:
@@ -113,7 +127,7 @@ class _TrainersLogger:
     """One of the trainer's loggers as one of ours."""
 
     def __init__(self, logger: Logger) -> None:
-        self._logger = logger
+        self._logger, self.told_as = logger, type(logger).__name__
 
     def log(self, reading: Mapping[str, Any]) -> None:
         self._logger.log_metrics(numbers_of(reading), reading["step"])

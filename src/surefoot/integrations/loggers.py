@@ -6,9 +6,9 @@ import csv
 import io
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
+from surefoot.door import as_path
 from surefoot.errors import BadInput, MissingDependency
 from surefoot.files import replace_file
 from surefoot.training.loggers import Logger, numbers_of
@@ -24,7 +24,7 @@ class CSVLogger:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._path = Path(path)
+        self._path = as_path(path)
         self._rows: list[dict[str, str]] | None = None  # before the first reading it is not known whose file it is
         self._columns = ["step"]
         self._foreign = False
@@ -55,7 +55,8 @@ class CSVLogger:
         self._whole = True
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Forget whose file it is: the next run may be another one."""
+        self._rows, self._columns, self._foreign, self._whole = None, ["step"], False, False
 
     def _found(self, step: int) -> list[dict[str, str]]:
         """The rows that the file holds, if it is this run's."""
@@ -85,7 +86,7 @@ class TensorBoardLogger:
             raise MissingDependency(
                 "TensorBoardLogger needs TensorBoard; install it with: pip install 'surefoot[tensorboard]'"
             ) from error
-        self._make, self._folder = SummaryWriter, os.fspath(folder)
+        self._make, self._folder = SummaryWriter, str(as_path(folder, "folder"))
         self._writer: SummaryWriter | None = None
 
     def log(self, reading: Mapping[str, Any]) -> None:

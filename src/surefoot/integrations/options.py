@@ -10,9 +10,11 @@ from torch import Tensor
 
 from surefoot.checks import known_options
 from surefoot.curvature.problem import Loss
+from surefoot.errors import BadInput
 from surefoot.ranks import all_ranks
 from surefoot.training.loggers import Logger
-from surefoot.training.tracker import Cadence, Split, as_split
+from surefoot.training.splits import Split, as_split
+from surefoot.training.tracker import Cadence
 
 __all__ = ["Options", "check_options", "own_rows"]
 
@@ -40,6 +42,15 @@ def check_options(options: Options) -> Options:
 
 def own_rows(name: str, given: Split) -> tuple[Tensor, Tensor]:
     """This rank's share of inputs and labels that every rank was given whole; all of them for a process alone."""
-    inputs, labels = as_split(name, given)
-    rows = all_ranks().share(len(inputs))
+    ranks = all_ranks()
+    with ranks.agreeing():
+        inputs, labels = as_split(name, given)
+    if not ranks.alike(inputs, labels):
+        raise BadInput(
+            f"{name} must be the same rows in the same order on every rank, which reads its share of them, and they "
+            "differ; give (inputs, labels), or a loader that neither shuffles, augments nor samples by rank"
+        )
+    if len(inputs) < ranks.count:
+        raise BadInput(f"{name} must have a row for each of the {ranks.count} ranks; got {len(inputs)}")
+    rows = ranks.share(len(inputs))
     return inputs[rows], labels[rows]

@@ -44,9 +44,13 @@ class _OfPredictions(Metric):
 
     def update(self, scores: Tensor, labels: Tensor) -> None:
         """Add a batch; one without rows, as a rank may meet, adds nothing."""
-        if len(scores) or len(labels):
+        if _rows(scores) or _rows(labels):
             door = Predictions if self.kind == "logits" else Predictions.from_probs
             self._add(door(scores, labels))
+
+    def set_dtype(self, dst_type: Any) -> _OfPredictions:
+        """The metric as it is: its states are whole numbers, which no other type holds."""
+        return self
 
     def compute(self) -> Tensor:
         """The value over everything seen, in float64 where the device has it."""
@@ -64,6 +68,11 @@ class _OfPredictions(Metric):
     def _numbers(self, name: str) -> NDArray[np.int64]:
         state: Tensor = getattr(self, name)
         return state.cpu().numpy()
+
+
+def _rows(given: Any) -> int:
+    """How many; what has no rows at all is for the door to refuse."""
+    return len(given) if hasattr(given, "__len__") and getattr(given, "ndim", None) != 0 else 1
 
 
 class _Binned(_OfPredictions):

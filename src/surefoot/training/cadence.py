@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 from dataclasses import dataclass, field
 
 from surefoot.checks import whole
@@ -25,9 +26,10 @@ class Every:
     def __post_init__(self) -> None:
         whole("every", self.steps, 1)
 
-    def due(self, step: int) -> bool:
-        """Whether to read at ``step``."""
-        return step % self.steps == 0
+    def due(self, step: int, since: int | None = None) -> bool:
+        """Whether to read at ``step``: a step of ours is it, or lies after ``since``, the one before by default."""
+        before = step - 1 if since is None else since
+        return step // self.steps > before // self.steps
 
 
 @dataclass(frozen=True)
@@ -44,9 +46,10 @@ class Logarithmic:
         spaced = {round(self.total ** (place / (self.count - 1))) for place in range(self.count)}
         object.__setattr__(self, "_steps", frozenset({0} | spaced))
 
-    def due(self, step: int) -> bool:
-        """Whether to read at ``step``."""
-        return step in self._steps
+    def due(self, step: int, since: int | None = None) -> bool:
+        """Whether to read at ``step``: a step of ours is it, or lies after ``since``, the one before by default."""
+        before = step - 1 if since is None else since
+        return any(before < each <= step for each in self._steps)
 
 
 @dataclass
@@ -63,11 +66,12 @@ class Budget:
     last: int = -1
 
     def __post_init__(self) -> None:
-        if not 0 < self.share <= 1:
+        wrong = isinstance(self.share, bool) or not isinstance(self.share, numbers.Real)
+        if wrong or not 0 < self.share <= 1:
             raise BadInput(f"budget must lie in (0, 1]; got {self.share!r}")
 
-    def due(self, step: int) -> bool:
-        """Whether to read at ``step``."""
+    def due(self, step: int, since: int | None = None) -> bool:
+        """Whether to read at ``step``; ``since`` is as in the other cadences, and does not count."""
         return self.last < 0 or (step > self.last and self.spent + 2 * self.price <= self.share * step)
 
     def paid(self, step: int, price: float, once: float = 0.0) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
@@ -40,6 +41,8 @@ class Loggers:
         except TypeError as error:
             raise BadInput(f"loggers must be a list of loggers; got {type(loggers).__name__}; write [it]") from error
         for each in self._loggers:
+            if isinstance(each, type):
+                raise BadInput(f"loggers must be loggers, not their classes; write {each.__name__}(...)")
             if not (callable(getattr(each, "log", None)) and callable(getattr(each, "close", None))):
                 raise BadInput(f"loggers must have methods log(reading) and close(); {type(each).__name__} lacks one")
         self._warned: set[int] = set()
@@ -64,10 +67,13 @@ class Loggers:
         if place in self._warned:
             return
         self._warned.add(place)
-        name = type(self._loggers[place]).__name__
-        warnings.warn(
+        logger = self._loggers[place]
+        name = getattr(logger, "told_as", type(logger).__name__)
+        text = (
             f"logger {name} failed with {type(error).__name__}: {error}; training goes on, later readings are given to "
-            "it too, and further failures of it are not told",
-            RuntimeWarning,
-            stacklevel=4,
+            "it too, and further failures of it are not told"
         )
+        try:
+            warnings.warn(text, RuntimeWarning, stacklevel=4)
+        except RuntimeWarning:  # where warnings are made errors, which would stop the run
+            print(text, file=sys.stderr)

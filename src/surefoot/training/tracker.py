@@ -18,6 +18,7 @@ from surefoot.curvature.batch_sharpness import batch_sharpness
 from surefoot.curvature.lanczos import Eigenpairs
 from surefoot.curvature.losses import CrossEntropy, loss_named
 from surefoot.curvature.problem import Loss
+from surefoot.door import as_path
 from surefoot.errors import BadInput
 from surefoot.forward import CHUNK, logits_of
 from surefoot.metrics import ece
@@ -29,18 +30,19 @@ from surefoot.training.cadence import GROUPS, Budget, Every, Logarithmic
 from surefoot.training.journal import JOURNAL, Notebook, read_journal
 from surefoot.training.loggers import Logger, Loggers
 from surefoot.training.readings import arrays_of, calibration_of, margins_of
+from surefoot.training.splits import Split, as_split
 
 __all__ = ["Cadence", "Split", "Tracker", "as_split"]
 
 Cadence = Every | Logarithmic | Budget
-Split = tuple[Any, Any] | Iterable[Any]
 _DEFAULT = ("calibration", "margins", "curvature")
 
 
 class Tracker:
     """Readings of calibration, margins and curvature at chosen steps of a training loop.
 
-    Entering records step 0; ``t.step(i)``, called after update i, records step i + 1 if a reading is due. Parameters,
+    Entering records step 0; ``t.step(i)``, called after update i, records step i + 1 if a reading is due there, or was
+    due since the call before. Parameters,
     buffers, gradients, modes and random state are left as they are. Readings go to ``t.readings`` and, with ``out``, to
     ``out/journal.jsonl`` (histograms to ``arrays.jsonl``). ``price`` is what they cost so far, in gradient steps;
     ``gradients`` counts those of a loop that keeps count, as ours does, and then both are recorded, so that rules can
@@ -63,7 +65,7 @@ class Tracker:
         eps, norm: ball of the robust margins, in the units of the inputs; see `surefoot.margins.robust`.
         loggers: told of every reading, such as those of `surefoot.integrations.loggers`; one that raises is warned of
             once and never stops the loop.
-        start: the step recorded on entering, for a loop that goes on with a run that was not tracked.
+        start: the step recorded on entering, whole, for a loop that goes on with a run that was not tracked.
         sample: training examples that the curvature group reads, the same random ones each time; see
             `surefoot.curvature.Sharpness`. All by default.
         ranks: every rank of torch.distributed has a tracker and gives its own part of the examples; ``batch_size`` is
@@ -98,7 +100,8 @@ class Tracker:
         sample: int | None = None,
         ranks: bool = False,
     ) -> None:
-        self._model, self._optimizer, self._loss, self._seed = unwrapped(model), optimizer, loss, seed
+        self._model, self._optimizer, self._loss = unwrapped(model), _checked_optimizer(optimizer), loss
+        self._seed = whole("seed", seed, 0)
         self._ranks = all_ranks() if ranks else ALONE
         given = {"train": train, "test": test} | ({} if val is None else {"val": val})
         with self._ranks.agreeing():
@@ -115,12 +118,14 @@ class Tracker:
             raise BadInput("bounds compare with the sharpness of all training examples; leave out sample, or bounds")
         self._reader: Sharpness | None = None
         self._starts: dict[str, Tensor] = {}  # of each end of the Hessian's spectrum
-        self._out = None if out is None else Path(out)
+        self._out = None if out is None else as_path(out, "out")
         self._notebook: Notebook | None = None
         self._offsets: tuple[int, int] | None = None  # where the journal ends, once it was opened
         self._loggers = Loggers(loggers if self._ranks.first else ())
         self._start = whole("start", start, 0)
         self._read_at = -1
+        self._at: int | None = None  # the step that it was told of last
+        self._entered = False
         self.readings: list[dict[str, Any]] = []
         self.price = 0.0
         self.gradients = 0
@@ -129,12 +134,17 @@ class Tracker:
         with self._ranks.agreeing():
             if self._out is not None and self._notebook is None and self._ranks.first:
                 self._notebook = self._opened(self._out)
+        self._entered = True
         if self._read_at < 0:
-            self._record(self._start)
+            self._at = self._start
+            self._record(self._start, everything=True)
         return self
 
     def _opened(self, out: Path) -> Notebook:
-        out.mkdir(parents=True, exist_ok=True)
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise BadInput(f"out must be a folder that can be made; got {str(out)!r}: {error.strerror}") from error
         begun = bool(read_journal(out / JOURNAL)[0])
         if begun and self._offsets is None:
             raise BadInput(f"{str(out)!r} already holds a journal; choose another folder for out, or move it")
@@ -148,11 +158,25 @@ class Tracker:
             self._offsets = self._notebook.offsets
             self._notebook.close()
             self._notebook = None
+        self._entered = False
         self._loggers.close()
 
     def step(self, index: int, everything: bool = False) -> dict[str, Any] | None:
         """Called after update ``index`` (from 0): the reading of step ``index`` + 1, if it is due or ``everything``."""
-        return self._record(index + 1, everything)
+        step = whole("index", index, 0) + 1
+        if self._at is not None and step < self._at:
+            raise BadInput(
+                f"index must not go back; got {index} after {self._at - 1}: count updates through all epochs, not "
+                "from 0 in each"
+            )
+        if self._out is not None and not self._entered:
+            raise BadInput(
+                f"nothing is written to out={str(self._out)!r} outside of the tracker's block; write "
+                "`with Tracker(...) as t:` around the loop"
+            )
+        reading = self._record(step, everything)
+        self._at = step
+        return reading
 
     def _record(self, step: int, everything: bool = False) -> dict[str, Any] | None:
         reading = self.read(step, everything)
@@ -165,12 +189,14 @@ class Tracker:
 
     def read(self, step: int, everything: bool = False) -> dict[str, Any] | None:
         """The groups due at ``step`` (all of them if ``everything``) as one flat record; None if none is due."""
-        due = [group for group, cadence in self._cadences.items() if everything or cadence.due(step)]
+        since = step - 1 if self._at is None or self._at >= step else self._at
+        due = [group for group, cadence in self._cadences.items() if everything or cadence.due(step, since)]
         if not due or step == self._read_at:
             return None
         self._read_at = step
         record: dict[str, Any] = {"step": step}
         with self._ranks.same_buffers(self._model):
+            self._ranks.check_same(self._model)  # a loop that forgot to average gradients, say
             once = self._set_up() if {"curvature", "bounds"} & set(due) else 0.0
             price = self._predictions(due, record)
             for group in due:
@@ -204,6 +230,12 @@ class Tracker:
 
     def load_state_dict(self, tensors: Mapping[str, Tensor], plain: Mapping[str, Any]) -> None:
         """Put back what `state_dict` gave."""
+        needed = {"budget", "read_at", "price", "gradients"}
+        if not (isinstance(tensors, Mapping) and isinstance(plain, Mapping) and needed <= set(plain)):
+            raise BadInput(
+                "tensors and plain must be the two parts of a tracker's state_dict(): t.load_state_dict(*state); got "
+                f"{type(tensors).__name__} and {type(plain).__name__} {sorted(plain) if plain else ''}".rstrip()
+            )
         found = {k.removeprefix("sharpness."): v for k, v in tensors.items() if k.startswith("sharpness.")}
         if found:
             with self._ranks.same_buffers(self._model):
@@ -215,6 +247,7 @@ class Tracker:
                 spent, price, last = plain["budget"]
                 cadence.spent, cadence.price, cadence.last = float(spent), float(price), int(last)
         self._read_at, self.price = int(plain["read_at"]), float(plain["price"])
+        self._at = None if self._read_at < 0 else self._read_at  # nothing was due since, or it would have been read
         self.gradients = int(plain["gradients"])
         if "offsets" in plain:
             scalars, arrays = plain["offsets"]
@@ -338,39 +371,13 @@ class Tracker:
     def _of_optimizer(self) -> dict[str, float]:
         if self._optimizer is None:
             return {}
-        rate = float(self._optimizer.param_groups[0]["lr"])
-        said = getattr(self._optimizer, "last", {})
+        said = getattr(self._optimizer, "last", None)
         # Of a rule that perturbs each rank on its own, the mean over ranks.
-        rule = {f"rule.{name}": self._ranks.mean(float(value)) for name, value in said.items()}
-        return {"lr": rate, "threshold": 2 / rate if rate > 0 else math.inf, **rule}
-
-
-def as_split(name: str, given: Split) -> tuple[Tensor, Tensor]:
-    """Inputs (n, ...) and labels (n,) of a pair or of a loader of pairs, or a clear error that begins with ``name``."""
-    if not isinstance(given, tuple | list) and isinstance(given, Iterable) and not isinstance(given, Tensor | str):
-        given = _gathered(name, given)
-    pair: Any = given
-    try:
-        inputs, labels = pair
-    except (TypeError, ValueError) as error:
-        raise BadInput(
-            f"{name} must be a pair (inputs, labels) or a loader of such pairs; got {type(given).__name__}"
-        ) from error
-    x, y = torch.as_tensor(inputs), torch.as_tensor(labels)
-    if x.ndim == 0 or len(x) == 0 or y.shape != x.shape[:1]:
-        raise BadInput(f"{name} must be inputs (n, ...) and labels (n,); got {tuple(x.shape)} and {tuple(y.shape)}")
-    return x, y
-
-
-def _gathered(name: str, loader: Iterable[Any]) -> tuple[Tensor, Tensor]:
-    """All batches of a loader, without moving the random state that its shuffling takes from."""
-    with torch.random.fork_rng():
-        batches = list(loader)
-    try:
-        inputs, labels = zip(*batches, strict=True)
-        return torch.cat(inputs), torch.cat(labels)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise BadInput(f"{name}: the loader must give pairs of tensors (inputs, labels); {error}") from error
+        rule = {f"rule.{name}": self._ranks.mean(float(value)) for name, value in (said or {}).items()}
+        rate = self._optimizer.param_groups[0].get("lr")
+        if rate is None:  # a rule that finds its own, such as Adafactor
+            return rule
+        return {"lr": float(rate), "threshold": 2 / float(rate) if rate > 0 else math.inf, **rule}
 
 
 def _cadences(every: int | Cadence | Mapping[str, int | Cadence] | None, budget: float | None) -> dict[str, Cadence]:
@@ -383,12 +390,21 @@ def _cadences(every: int | Cadence | Mapping[str, int | Cadence] | None, budget:
     if not isinstance(every, Mapping):
         every = dict.fromkeys(_DEFAULT, 50 if every is None else every)
     return {
-        name: Every(each) if isinstance(each, int) else each
+        name: each if isinstance(each, Cadence) else Every(whole("every", each, 1))
         for name, each in zip(_known(every), every.values(), strict=True)
     }
 
 
+def _checked_optimizer(given: Any) -> Optimizer | None:
+    if given is not None and not getattr(given, "param_groups", None):
+        raise BadInput(f"optimizer must be a torch optimizer, or None; got {type(given).__name__}")
+    optimizer: Optimizer | None = given
+    return optimizer
+
+
 def _known(names: Any) -> list[str]:
+    if not names:
+        raise BadInput(f"every must name a group at least, among {', '.join(GROUPS)}; got {{}}")
     for name in names:
         if name not in GROUPS:
             raise BadInput(f"every: groups are {', '.join(GROUPS)}; got {name!r}")
