@@ -299,8 +299,8 @@ def _growth_tables(found: dict[str, Any]) -> list[str]:
         parts += [f"## {name[0].upper()}{name[1:]}\n", table(heads, rows), ""]
     heads = ["slope, log-log (goal: at most 1)", "time", "FLOPs", "memory"]
     note = (
-        "Counts above 1: of a small dense network the first layer is most, and it is read through 100 of its 192 inputs; "
-        "of a large one it is little. The cost model, linear in the work of each layer, gives every count (last columns).\n"
+        "Counts above 1: of a small dense network the first layer is most, and it is read through 100 of its 192 "
+        "inputs; of a large one it is little. The cost model, linear in each layer's work, gives every count.\n"
     )
     return ["## Slopes\n", table(heads, summary), "", note, *parts]
 
