@@ -29,9 +29,9 @@ RULES = {
     "sam": {"name": "sam", "rho": 0.1, "base": {"name": "sgd", "lr": 0.1}},
     "csam": {"name": "csam", "gamma": 2.0, "base": {"name": "sgd", "lr": 0.1}},
     "bsam": {"name": "bsam", "examples": 60, "lr": 0.1},
+    "bulk": {"name": "bulk", "lr": 0.1, "k": 2, "refresh": 5},
+    "dom": {"name": "dom", "lr": 0.1, "k": 2, "refresh": 5},
 }
-# Its directions are those of a search that stops at five per cent, which rounding may lead elsewhere.
-BULK = {"name": "bulk", "lr": 0.1, "k": 2, "refresh": 5}
 OWN = {"name": "sam", "rho": 0.1, "per_rank": True, "base": {"name": "sgd", "lr": 0.1}}
 
 
@@ -77,7 +77,6 @@ def outcome(result):
 def work(rank, folder):
     found = {name: outcome(run(spec(rule), folder / name)) for name, rule in RULES.items()}
     found["own"] = outcome(run(spec(OWN), folder / "own"))
-    found["bulk"] = outcome(run(spec(BULK, stop={"steps": 6, "batch": 20}), folder / "bulk"))
     found["augmented"], found["batch norm"] = images(norm=False), images(norm=True)
     writes = []
     if rank:  # whatever a rank beside the first would open for writing
@@ -111,6 +110,8 @@ def test_twenty_steps_end_in_the_same_place(rule, ranks, folder, tmp_path):
     assert name != alone.folder.name  # the number of ranks is a part of a run's identity
     ours, theirs = weights(alone.folder), weights(folder / rule / name)
     assert set(ours) == set(theirs)
+    for state in (ours, theirs):  # a direction's sign is chance, and projects the same
+        state.update({key: torch.einsum("kd,ke->kde", v, v) for key, v in state.items() if key.endswith("/basis")})
     for key, expected in ours.items():
         assert torch.allclose(theirs[key].double(), expected.double(), rtol=1e-9, atol=1e-9), key
     for key, value in alone.final.items():
@@ -126,7 +127,7 @@ def test_each_rank_perturbs_on_its_own_if_told(ranks, folder):
 
 
 def test_ranks_agree_to_the_bit(ranks):
-    first, second = ({name: found[name] for name in (*RULES, "own", "bulk")} for found in ranks)
+    first, second = ({name: found[name] for name in (*RULES, "own")} for found in ranks)
     assert repr(first) == repr(second)
     for name in ("augmented", "batch norm"):
         first, second = (found[name] for found in ranks)

@@ -123,6 +123,8 @@ def _start_block(
     if start is not None:
         rows = start_vectors(start, dim).T[:most].to(device, dtype)
         noise = draw(len(rows), generator)
+        # An eigenvector's sign is chance: the noise turns with it, so that the search goes the same way.
+        noise = noise * torch.where((rows * noise).sum(dim=1, keepdim=True) < 0, -1.0, 1.0).to(noise)
         rows = rows + noise * (0.05 * tol * _lengths(rows) / _lengths(noise)).to(dtype)[:, None]
     fresh = draw(max(0, k - len(rows)), generator)
     block, _ = _orthonormalise(torch.cat([rows, fresh]), rows[:0])

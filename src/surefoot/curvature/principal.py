@@ -61,7 +61,8 @@ def principal_directions(inputs: Tensor, count: int, seed: int = 0, rounds: int 
     """(f, r) orthonormal leading right singular vectors of the flattened inputs, by a randomised range finder.
 
     Not centred: a first layer's gradient is a combination of the inputs themselves. With ``ranks``, of the inputs of
-    all of them.
+    all of them. Directions in which the inputs have nothing but rounding are left out: which ones they are is chance,
+    and another over ranks.
     """
     x = inputs.reshape(len(inputs), -1)
     rows = sum(ranks.counts(len(x)))
@@ -72,8 +73,10 @@ def principal_directions(inputs: Tensor, count: int, seed: int = 0, rounds: int 
     for _ in range(rounds):
         q = torch.linalg.qr(ranks.sum_(x.T @ (x @ torch.linalg.qr(q).Q))).Q
     # All rows of the thin product on every rank: by its Gram matrix alone, directions could change their signs.
-    _, _, v = torch.linalg.svd(ranks.rows(x @ q), full_matrices=False)
-    leading: Tensor = q @ v.T[:, :count]
+    seen = ranks.rows(x @ q)
+    _, sizes, v = torch.linalg.svd(seen, full_matrices=False)
+    real = int((sizes > sizes[0] * torch.finfo(seen.dtype).eps * max(seen.shape)).sum())
+    leading: Tensor = q @ v.T[:, : max(1, min(count, real))]
     return leading.contiguous()
 
 
