@@ -93,6 +93,18 @@ def test_confidence_penalty():
     against(sf.losses.ConfidencePenalty(0.3, "none"), by_example)
 
 
+def test_confidence_penalty_of_a_class_ruled_out():
+    z = torch.randn(5, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    y, loss = torch.tensor([0, 1, 2, 3, 0]), sf.losses.ConfidencePenalty(0.3)
+    masked = torch.cat([z, torch.full((5, 1), -math.inf, dtype=torch.float64)], dim=1).requires_grad_()
+    plain = z.clone().requires_grad_()
+    assert loss(masked, y).item() == pytest.approx(loss(plain, y).item())
+    loss(masked, y).backward()
+    loss(plain, y).backward()
+    assert torch.allclose(masked.grad[:, :4], plain.grad)
+    assert torch.equal(masked.grad[:, 4], torch.zeros(5, dtype=torch.float64))
+
+
 @pytest.mark.parametrize("gamma", [0.0, 0.5, 1.0, 3.0])
 def test_focal(gamma):
     against(sf.losses.Focal(gamma, reduction="none"), lambda z, p, y, ce: (1 - p[y]) ** gamma * ce)

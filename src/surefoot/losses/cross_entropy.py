@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
@@ -59,6 +60,6 @@ class ConfidencePenalty(Loss):
     def values(self, logits: Tensor, labels: Tensor) -> Tensor:
         """(n,) ℓ + β Σ_k p_k log p_k."""
         log_p = logits.log_softmax(dim=1)
-        # Where p underflows to 0, log p is still finite and the product is the limit, 0.
-        negative_entropy = (log_p.exp() * log_p).sum(dim=1)
+        # Where p is 0 the product is its limit, 0, also of a class ruled out by a logit of −∞.
+        negative_entropy = (log_p.exp() * log_p.clamp(min=torch.finfo(log_p.dtype).min)).sum(dim=1)
         return self.beta * negative_entropy - log_p.gather(1, labels[:, None]).squeeze(1)
