@@ -24,6 +24,9 @@ __all__ = ["Eigenpairs", "extreme_pairs", "start_vectors"]
 
 Draw = Callable[[int, torch.Generator], Tensor]
 
+# Products of a search from random vectors, at least: one that stops sooner may have settled on the second eigenvalue.
+_COLD = 12
+
 
 @dataclass(frozen=True)
 class Eigenpairs:
@@ -69,7 +72,8 @@ def extreme_pairs(
         tol: converged when each residual ≤ tol · (largest |θ| seen).
         start: vectors (d, m) to start from, the first ``max_matvecs`` of them; filled up with random ones to k.
             Eigenvectors of neighbours of the extreme values, given alone, may be taken for the extremes.
-        max_matvecs: budget of products; by default max(60, 20 k). Convergence is seen after 2 k at the earliest.
+        max_matvecs: budget of products; by default max(60, 20 k). Convergence is seen after 2 k at the earliest, or
+            after 12 where no start is given: a few products may settle on the second eigenvalue.
         max_basis: vectors kept before a restart from the best ones; by default max(24, 4 k).
         seed: of the random vectors, drawn on the CPU so that devices agree.
         draw: random vectors (m, d) from m and a generator; of independent normal numbers by default.
@@ -87,13 +91,14 @@ def extreme_pairs(
 
     block = _start_block(start, dim, k, tol, budget, dtype, device, seed, draw or normal)
     width = len(block)
+    fewest = _COLD if start is None else 0
     # Room for the whole basis at once: growing it by copies would hold it twice.
     room = torch.empty(max(min(budget, most), width), dim, dtype=dtype, device=device)
     room[:width] = block
     del block
     used, scale = 0, 0.0
     while True:
-        run, scale = _run(matmat, room, width, k, tol, largest, min(budget - used, most), scale)
+        run, scale = _run(matmat, room, width, k, tol, largest, min(budget - used, most), scale, fewest - used)
         used += run.matvecs
         # Where fewer products than vectors are left, no further block fits.
         if run.outcome != "budget" or budget - used < max(width, run.vectors.shape[1]):
@@ -162,8 +167,9 @@ def _run(
     largest: bool,
     budget: int,
     scale: float,
+    fewest: int,
 ) -> tuple[Eigenpairs, float]:
-    """One Krylov space, grown until converged or out of budget; and the |θ| seen.
+    """One Krylov space, grown until converged, with the ``fewest`` products at least, or out of budget; the |θ| seen.
 
     The first ``width`` rows of ``room`` (m, d) hold the block it grows from, the others make room for it.
     """
@@ -196,7 +202,7 @@ def _run(
         # Not from the first block alone: given vectors would be all that it knows of the matrix.
         done = enough and known > 0 and bool((residuals <= tol * scale + rounding * scale).all())
         exhausted = len(following) == 0
-        if done or exhausted or used + len(following) > budget:
+        if (done and used >= fewest) or exhausted or used + len(following) > budget:
             vectors = (weights.T.to(basis) @ basis).T
             vectors /= vectors.norm(dim=0)
             outcome = "converged" if done or (exhausted and enough) else "budget"
