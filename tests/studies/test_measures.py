@@ -60,6 +60,33 @@ def test_a_run_that_never_came_to_the_stop_has_no_value(result, tmp_path):
     assert math.isnan(one(result, tmp_path, "train.ece until sharpness>=31"))
 
 
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("first train.ece from train.accuracy>=0.7", 0.5),
+        ("max sharpness from train.accuracy>=0.8 until step>=40", 20.0),
+        ("pearson train.ece sharpness from train.accuracy>=0.7", stats.pearsonr(ECE[2:], SHARPNESS[2:]).statistic),
+        ("train.ece from step>=30 until step>=20", math.nan),
+        ("mean train.ece from train.accuracy>=2", math.nan),
+        ("ratio sharpness train.ece", 40.0),
+        ("ratio sharpness train.ece until step>=20", 60.0),
+        ("ratio sharpness train.ece until step>=0", math.nan),
+        ("ratio train.ece sharpness until step>=0", 0.0),
+    ],
+)
+def test_from_a_reading_on_and_quotients(result, tmp_path, name, expected):
+    assert one(result, tmp_path, name) == pytest.approx(expected, nan_ok=True)
+
+
+def test_the_moment_is_read_from_its_logarithm(tmp_path):
+    result = written(tmp_path, **{"train.ece": [0.3, 0.2, 0.1], "train.log_q": [9e9, 2.0, -1.0]})
+    assert one(result, tmp_path, "train.q") == pytest.approx(math.exp(-1))
+    assert one(result, tmp_path, "ratio train.ece train.q until step>=10") == pytest.approx(0.2 / math.exp(2))
+    assert one(result, tmp_path, "min train.q until step>=10") == pytest.approx(math.exp(2))
+    assert math.isinf(one(result, tmp_path, "train.q until train.q<=9")) is False
+    assert math.isnan(one(result, tmp_path, "ratio train.ece train.q until step>=0"))
+
+
 @pytest.mark.parametrize("n", [4, 9, 60])
 def test_partial_is_the_textbook_formula(n):
     x, y, z = np.random.default_rng(n).standard_normal((3, n)) + 7
@@ -92,17 +119,24 @@ def test_correlated_holds_the_whole_sample_and_an_interval():
     [
         "max", "pearson train.ece", "partial train.ece sharpness", "train.ece until", "until step>=3",
         "train.ece until step", "train.ece until step>3", "train.ece until step>=three", "best train.ece until step>=3",
-        "train.ece sharpness", "pearson train.ece sharpness until step>=1 until step>=2",
+        "train.ece sharpness", "ratio train.ece", "train.ece from", "train.ece until step>=1 from step>=2",
+        "best train.ece from step>=3", "pearson train.ece sharpness until step>=1 until step>=2",
     ],
 )  # fmt: skip
 def test_what_is_no_measure_is_refused(name):
-    with pytest.raises(ValueError, match=r"measure is|until takes"):
+    with pytest.raises(ValueError, match=r"measure is|until takes|from takes"):
         check_measure(name)
 
 
 def test_headings():
     assert heading("train.ece until step>=100") == "train ECE until step ≥ 100"
     assert heading("best test.nll") == "test NLL at the best"
+    assert (
+        heading("ratio train.ece train.q from step>=3 until step>=9")
+        == "train ECE / train Q from step ≥ 3 until step ≥ 9"
+    )
+    assert heading("train.c_j") == "train C_J"
+    assert heading("train.margin_q05") == "train margin q05"
 
 
 def study(tmp_path, tables):

@@ -285,6 +285,12 @@ def test_specs_are_refused_with_the_nearest_name(tmp_path):
     assert (changed.rule.options["lr"], changed.stop.batch, changed.data.train) == (0.25, "full", 20)
     with pytest.raises(BadInput, match="key=value"):
         read_spec(path, ["rule.lr"])
+    fractions = read_spec(
+        path, ["rule.name=sam", "rule.base.name=sgd", "rule.base.lr=2/30", "loss.name=calmo", "loss.eps=8/255"]
+    )
+    assert (fractions.rule.options["base"]["lr"], fractions.loss.options["eps"]) == (2 / 30, 8 / 255)
+    with pytest.raises(BadInput, match="denominator"):
+        read_spec(path, ["rule.lr=2/0"])
     for rule, match in (({"name": "sgdd"}, "did you mean 'sgd'"), ({"name": "sam", "roh": 1}, "did you mean 'rho'"),
                         ({"name": "gd"}, "needs lr")):  # fmt: skip
         with pytest.raises(BadInput, match=match):

@@ -10,7 +10,8 @@ from typing import Any
 
 from surefoot.errors import BadInput
 from surefoot.studies.merge import merged, put
-from surefoot.studies.spec import EntrySpec, Override, ScaleSpec, StudySpec, number_of
+from surefoot.studies.spec import EntrySpec, Override, ScaleSpec, StudySpec
+from surefoot.training.spec import number_of
 
 __all__ = ["Place", "places"]
 

@@ -3,8 +3,10 @@
 ``train.ece`` is a quantity of the final reading; ``max train.ece`` (also ``min``, ``mean``, ``first``) one over all
 readings; ``best train.ece`` that of the reading whose weights the run kept; ``pearson train.ece sharpness`` (also
 ``spearman``) relates two over the readings, ``partial train.ece sharpness train.log_q`` two of them given the third;
-``lag train.ece sharpness`` is by how many readings sharpness leads, ``lag_steps`` by how many steps. Any of them may
-end in ``until train.accuracy>=0.99``: the readings up to the first at which that holds. Torch is not needed.
+``lag train.ece sharpness`` is by how many readings sharpness leads, ``lag_steps`` by how many steps; ``ratio train.ece
+train.q`` is the quotient of the two at the last reading that has both. Any of them may end in ``from
+train.accuracy>=0.9`` and ``until train.accuracy>=0.99``: the readings from the first at which the one holds up to the
+first at which the other does. ``train.q`` is the margin moment, of which journals keep the logarithm. No torch.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ _OVER_RUN: dict[str, Callable[[Any], Any]] = {
     "first": lambda v: v[0],
     "last": lambda v: v[-1],
 }
-_RELATIONS = {"pearson": 2, "spearman": 2, "lag": 2, "lag_steps": 2, "partial": 3}
+_RELATIONS = {"pearson": 2, "spearman": 2, "lag": 2, "lag_steps": 2, "ratio": 2, "partial": 3}
 _OF_RUN = ("max", "min", "mean", "first", "best")
 _LETTERS = {
     "ece": "ECE",
@@ -44,57 +46,82 @@ _LETTERS = {
     "auroc_misclassification": "AUROC of errors",
     "auroc_ovr": "AUROC of classes",
     "log_q": "log Q",
+    "q": "Q",
+    "c_j": "C_J",
+    "c_j_mean": "mean C_J",
     "auroc": "AUROC",
 }
 
 
 @dataclass(frozen=True)
 class _Stop:
-    """Where the readings end: at the first with ``quantity`` at or beyond ``value``."""
+    """The first reading with ``quantity`` at or beyond ``value``."""
 
     quantity: str
     sign: str
     value: float
 
     @classmethod
-    def of(cls, text: str) -> _Stop:
+    def of(cls, text: str, word: str = "until") -> _Stop:
         """From ``train.accuracy>=0.99``; a ValueError for anything else."""
         found = re.fullmatch(r"([A-Za-z_][\w.]*)(>=|<=)([-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)", text)
         if found is None:
-            raise ValueError(f"until takes a quantity, >= or <= and a number (train.accuracy>=0.99); got {text!r}")
+            raise ValueError(f"{word} takes a quantity, >= or <= and a number (train.accuracy>=0.99); got {text!r}")
         return cls(found[1], found[2], float(found[3]))
 
     def __str__(self) -> str:
         return f"{_quantity(self.quantity)} {'≥' if self.sign == '>=' else '≤'} {self.value:g}"
 
-    def cut(self, readings: Readings) -> Readings:
-        """The readings up to the stop; none if the run never came there, since no part of it answers the question."""
+    def place(self, readings: Readings) -> int | None:
+        """Where it is; None if the run never came there."""
         for place, reading in enumerate(readings):
-            value = _number(reading.get(self.quantity))
+            value = _read(reading, self.quantity)
             if value >= self.value if self.sign == ">=" else value <= self.value:
-                return readings[: place + 1]
-        return []
+                return place
+        return None
 
 
-def _parsed(name: str) -> tuple[str, list[str], _Stop | None]:
-    """A measure's word (``""`` for a plain quantity), its quantities, and where its readings end."""
+@dataclass(frozen=True)
+class _Measure:
+    """A measure's word (``""`` for a plain quantity), its quantities, and where its readings begin and end."""
+
+    word: str
+    quantities: list[str]
+    start: _Stop | None = None
+    stop: _Stop | None = None
+
+    @property
+    def whole(self) -> bool:
+        """Does it look at all readings?"""
+        return self.start is None and self.stop is None
+
+    def stretch(self, readings: Readings) -> Readings:
+        """The readings it looks at; none if the run never came there, since no part of it answers the question."""
+        first = 0 if self.start is None else self.start.place(readings)
+        last = len(readings) - 1 if self.stop is None else self.stop.place(readings)
+        return [] if first is None or last is None else readings[first : last + 1]
+
+
+def _parsed(name: str) -> _Measure:
     words = name.split()
-    stop = None
-    if "until" in words:
-        at = words.index("until")
-        stop = _Stop.of(" ".join(words[at + 1 :]))
-        words = words[:at]
-    if len(words) == 1 and words[0] not in (*_OF_RUN, *_RELATIONS):
-        return "", words, stop
-    wanted = 1 if words and words[0] in _OF_RUN else _RELATIONS.get(words[0]) if words else None
-    if wanted is None or len(words) != 1 + wanted or (stop is not None and words[0] == "best"):
-        near = nearest(words[0], (*_OF_RUN, *_RELATIONS)) if words else ""
+    ends: dict[str, _Stop] = {}
+    for word in ("until", "from"):  # from comes first, and so is cut off last
+        if word in words:
+            at = words.index(word)
+            ends[word] = _Stop.of(" ".join(words[at + 1 :]), word)
+            words = words[:at]
+    first = words[0] if words else ""
+    if len(words) == 1 and first not in (*_OF_RUN, *_RELATIONS):
+        return _Measure("", words, ends.get("from"), ends.get("until"))
+    wanted = 1 if first in _OF_RUN else _RELATIONS.get(first)
+    if wanted is None or len(words) != 1 + wanted or (ends and first == "best"):
+        near = nearest(first, (*_OF_RUN, *_RELATIONS)) if words else ""
         raise ValueError(
             f"a measure is a quantity (test.ece), one over the run (max train.ece: {', '.join(_OF_RUN)}) or a relation "
             f"(pearson train.ece sharpness: {', '.join(_RELATIONS)}; partial takes a third, which is held still); all "
-            f"but best may end in until train.accuracy>=0.99; got {name!r}{near}"
+            f"but best may end in from train.accuracy>=0.9 until train.accuracy>=0.99; got {name!r}{near}"
         )
-    return words[0], words[1:], stop
+    return _Measure(first, words[1:], ends.get("from"), ends.get("until"))
 
 
 def check_measure(name: str) -> None:
@@ -103,33 +130,32 @@ def check_measure(name: str) -> None:
 
 
 def quantities_of(name: str) -> list[str]:
-    """The quantities of readings that a measure looks at."""
-    _, quantities, stop = _parsed(name)
-    return [*quantities, *([] if stop is None else [stop.quantity])]
+    """The quantities of readings that a measure looks at, as journals name them."""
+    found = _parsed(name)
+    ends = [each.quantity for each in (found.start, found.stop) if each is not None]
+    return [_kept(each) or each for each in (*found.quantities, *ends)]
 
 
 def measure(result: Mapping[str, Any], folder: Path, names: Sequence[str]) -> dict[str, float]:
     """The named measures of a finished run; NaN for what it did not read. The journal is read only where it must be."""
     final, kept = _table(result.get("final")), _table(result.get("correlations"))
+    wanted = {name: _parsed(name) for name in names}
     found: dict[str, float] = {}
-    later: list[str] = []
-    for name in names:
-        match _parsed(name):
-            case "", [quantity], None:
-                found[name] = _number(final.get(quantity))
-            case "pearson", [one, "sharpness"], None if one in kept:
+    for name, each in wanted.items():
+        match each.word, each.quantities:
+            case "", [quantity] if each.whole:
+                found[name] = _read(final, quantity)
+            case "pearson", [one, "sharpness"] if each.whole and one in kept:
                 found[name] = _number(kept[one])
-            case _:
-                later.append(name)
+    later = {name: each for name, each in wanted.items() if name not in found}
     readings: Readings = read_journal(folder / JOURNAL)[0] if later else []
     readings = [reading for reading in readings if "diverged" not in reading]
     best = _table(result.get("best")).get("step")
-    for name in later:
-        word, quantities, stop = _parsed(name)
-        chosen = readings if stop is None else stop.cut(readings)
-        if word == "best":
-            chosen = [each for each in readings if each.get("step") == best]
-        found[name] = _over_readings(word, quantities, chosen)
+    for name, each in later.items():
+        chosen = each.stretch(readings)
+        if each.word == "best":
+            chosen = [reading for reading in readings if reading.get("step") == best]
+        found[name] = _over_readings(each.word, each.quantities, chosen)
     return found
 
 
@@ -143,6 +169,9 @@ def _over_readings(word: str, quantities: Sequence[str], readings: Readings) -> 
         return (pearson if word == "pearson" else spearman)(*columns)
     if word == "partial":
         return partial(*columns)
+    if word == "ratio":
+        above, below = columns[:, -1]
+        return float(above / below) if below else math.nan
     ahead = lead(columns[1], columns[0])[0]
     if word == "lag":
         return ahead
@@ -152,7 +181,7 @@ def _over_readings(word: str, quantities: Sequence[str], readings: Readings) -> 
 
 
 def _columns(readings: Readings, names: Sequence[str]) -> tuple[Any, Any]:
-    rows = [[_number(r.get("step")), *(_number(r.get(name)) for name in names)] for r in readings]
+    rows = [[_read(r, name) for name in ("step", *names)] for r in readings]
     values = np.array(rows, dtype=np.float64).reshape(-1, 1 + len(names))
     values = values[np.isfinite(values).all(axis=1)]
     return values[:, 0], values[:, 1:].T
@@ -166,21 +195,24 @@ def heading(name: str) -> str:
     >>> heading("partial train.ece sharpness train.log_q until train.accuracy>=0.99")
     'r(train ECE, sharpness | train log Q) until train accuracy ≥ 0.99'
     """
-    word, quantities, stop = _parsed(name)
-    shown = [_quantity(each) for each in quantities]
-    match word:
+    found = _parsed(name)
+    shown = [_quantity(each) for each in found.quantities]
+    match found.word:
         case "":
             text = shown[0]
         case "best":
             text = f"{shown[0]} at the best"
-        case _ if len(shown) == 1:
+        case word if len(shown) == 1:
             text = f"{'peak' if word == 'max' else word} {shown[0]}"
         case "partial":
             text = f"r({shown[0]}, {shown[1]} | {shown[2]})"
-        case _:
+        case "ratio":
+            text = f"{shown[0]} / {shown[1]}"
+        case word:
             sign = {"pearson": "r", "spearman": "ρ", "lag": "lead", "lag_steps": "lead in steps"}[word]
             text = f"{sign}({shown[0]}, {shown[1]})"
-    return text if stop is None else f"{text} until {stop}"
+    ends = (("from", found.start), ("until", found.stop))
+    return " ".join([text, *(f"{word} {stop}" for word, stop in ends if stop is not None)])
 
 
 def shown_stop(text: str) -> str:
@@ -193,8 +225,22 @@ def shown_stop(text: str) -> str:
 
 
 def _quantity(name: str) -> str:
-    *places, last = name.split(".")
-    return " ".join([*places, _LETTERS.get(last, last)]).replace("_", " ")
+    return " ".join(_LETTERS.get(part, part.replace("_", " ")) for part in name.split("."))
+
+
+def _kept(name: str) -> str | None:
+    """The logarithm that journals keep of ``train.q`` and ``test.q``; None for any other quantity."""
+    place, _, last = name.rpartition(".")
+    return f"{place}.log_q" if last == "q" else None
+
+
+def _read(reading: Mapping[str, Any], name: str) -> float:
+    """A quantity of a reading; NaN if it has none."""
+    kept = _kept(name)
+    if kept is None:
+        return _number(reading.get(name))
+    with np.errstate(over="ignore"):  # a moment beyond floats is infinite, and left out of relations
+        return float(np.exp(_number(reading.get(kept))))
 
 
 def _number(value: Any) -> float:

@@ -22,14 +22,12 @@ __all__ = [
     "SelectSpec",
     "StudySpec",
     "TableSpec",
-    "number_of",
     "read_study",
     "study_of",
     "table_of",
 ]
 
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
-_FRACTION = re.compile(r"(\d+(?:\.\d+)?)/(\d+(?:\.\d+)?)")
 
 
 class _Table(BaseModel):
@@ -46,16 +44,6 @@ def _values(given: Any) -> Any:
     if len({(type(value), value) for value in given}) < len(given):
         raise ValueError(f"a value is given twice in {list(given)!r}")
     return tuple(given)
-
-
-def number_of(value: Any) -> Any:
-    """A word such as ``"2/70"``, as papers write learning rates, is the number; anything else is itself."""
-    found = _FRACTION.fullmatch(value) if isinstance(value, str) else None
-    if found is None:
-        return value
-    if float(found[2]) == 0:
-        raise BadInput(f"a fraction needs a denominator above 0; got {value!r}")
-    return float(found[1]) / float(found[2])
 
 
 class Override(_Table):

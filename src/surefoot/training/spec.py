@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -16,11 +17,28 @@ from surefoot.training.cadence import GROUPS
 from surefoot.training.records import canonical
 
 __all__ = [
-    "BestSpec", "DataSpec", "Named", "RunSpec", "ScheduleSpec", "ShiftSpec", "StopSpec", "TrackSpec", "read_spec",
+    "BestSpec", "DataSpec", "Named", "RunSpec", "ScheduleSpec", "ShiftSpec", "StopSpec", "TrackSpec", "number_of",
+    "read_spec",
 ]  # fmt: skip
 
 SCHEMA = 1
 _LARGEST = 3.4e38  # of float32
+_FRACTION = re.compile(r"(\d{1,15}(?:\.\d{1,15})?)/(\d{1,15}(?:\.\d{1,15})?)")
+
+
+def number_of(value: Any) -> Any:
+    """A word such as ``"2/70"``, as papers write learning rates, is the number; anything else is itself.
+
+    Tables are looked through: a rule may have a base with a rate of its own.
+    """
+    if isinstance(value, dict):
+        return {key: number_of(each) for key, each in value.items()}
+    found = _FRACTION.fullmatch(value) if isinstance(value, str) else None
+    if found is None:
+        return value
+    if float(found[2]) == 0:
+        raise BadInput(f"a fraction needs a denominator above 0; got {value!r}")
+    return float(found[1]) / float(found[2])
 
 
 class _Table(BaseModel):
@@ -123,6 +141,11 @@ class TrackSpec(_Table):
     @classmethod
     def _bare_number(cls, value: Any) -> Any:
         return {"every": value} if isinstance(value, int) and not isinstance(value, bool) else value
+
+    @field_validator("eps", mode="before")
+    @classmethod
+    def _fraction(cls, value: Any) -> Any:
+        return number_of(value)
 
     @model_validator(mode="after")
     def _one_way(self) -> TrackSpec:
@@ -234,7 +257,7 @@ class RunSpec(_Table):
     @field_validator("data", "model", "loss", "rule", "schedule", "ensemble", mode="before")
     @classmethod
     def _bare_name(cls, value: Any) -> Any:
-        return {"name": value} if isinstance(value, str) else value
+        return {"name": value} if isinstance(value, str) else number_of(value)
 
     def resolved(self) -> dict[str, Any]:
         """All settings with their defaults, as plain values.
