@@ -15,6 +15,7 @@ from surefoot.cli import (
     demo,
     evaluate,
     figures,
+    predict,
     report,
     serve,
     shift,
@@ -39,6 +40,7 @@ app.command("demo")(demo.demo)
 app.command("evaluate")(evaluate.evaluate)
 app.command("calibrate")(calibrate.calibrate)
 app.command("train")(train.train)
+app.command("predict")(predict.predict)
 app.command("status")(status.status)
 app.command("serve")(serve.serve)
 app.command("report")(report.report)
