@@ -2,6 +2,8 @@
 
 import itertools
 import math
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from surefoot.reports.figures.compare import compare, not_beaten, settings
 from surefoot.reports.figures.curves import curve, sureness
 from surefoot.reports.figures.panels import PANELS, drawn, wanted
 from surefoot.reports.figures.portrait import correlations, horizon, portrait
+from surefoot.reports.figures.sweeps import sweeps
 from surefoot.reports.figures.thin import evenly, thin
 from surefoot.reports.places import Place, places
 from surefoot.reports.runs import read_frames, read_run
@@ -178,3 +181,31 @@ def test_panels_are_read_and_drawn(tmp_path):
         assert drawn(panel.key("train"))
         assert len(curve(run, panel.key("train"))[0]) == 20
     assert len(curve(run, "nothing")[0]) == 0
+
+
+def swept(axes, seed, ece, outcome="finished", study="s", counted=True):
+    run = read_run(Place(Path("nowhere"), study=study, axes=axes, seed=seed, counted=counted))
+    return replace(run, outcome=outcome, final={"test.ece": ece, "test.accuracy": 0.5})
+
+
+def test_sweeps_average_over_seeds_and_sort_numbers():
+    runs = [swept({"method": "SAM", "rho": rho, "gamma": "1"}, seed, place + seed)
+            for place, rho in enumerate(["0.2", "1/10", "0.05"]) for seed in (0, 1)]  # fmt: skip
+    runs += [
+        swept({"method": "SAM", "rho": "9", "gamma": "1"}, 0, 7.0, outcome="diverged"),
+        swept({"method": "SAM", "rho": "8", "gamma": "1"}, 0, 7.0, counted=False),
+        swept({"method": "SGD"}, 0, 3.0),
+        swept({"method": "SAM", "rho": "0.05", "gamma": "2"}, 0, 7.0),
+        swept({"method": "SAM", "rho": "0.1"}, 0, 3.0, study=None),
+    ]
+    (found,) = sweeps(runs)
+    (line,) = found.lines
+    assert (found.study, found.axis, line.label) == ("s", "rho", "SAM gamma=1")
+    assert line.values == [0.05, 0.1, 0.2]
+    assert line.means["test.ece"] == [2.5, 1.5, 0.5]
+    assert all(math.isnan(each) for each in line.means["test.entropy"])
+
+
+def test_no_sweep_of_names_or_of_two_numbers():
+    assert sweeps([swept({"method": name}, 0, 0.1) for name in ("a", "b", "2/0", "nan")]) == []
+    assert sweeps([swept({"lr": value}, 0, 0.1) for value in ("0.1", "0.2")]) == []

@@ -6,6 +6,7 @@ from xml.etree import ElementTree
 import pytest
 from typer.testing import CliRunner
 
+import surefoot as sf
 from surefoot.cli import app
 from surefoot.errors import BadInput
 from surefoot.reports.figures import paper
@@ -76,6 +77,26 @@ def test_figures_repeat_to_the_byte(tmp_path, monkeypatch):
     one = {path.name: path.read_bytes() for path in (tmp_path / "one").iterdir()}
     assert one == {path.name: path.read_bytes() for path in (tmp_path / "two").iterdir()}
     assert len(one) == 3
+
+
+def test_figures_of_a_sweep_and_of_ascents(tmp_path, monkeypatch):
+    plan = paper._plan
+    some = ("paper-b-figure-2-ascent", "paper-b-figure-s5-sweeps")
+    monkeypatch.setattr(paper, "_plan", lambda drawn: [each for each in plan(drawn) if each[0] in some])
+    base = {
+        "data": {"name": "digits", "train": 40, "test": 30},
+        "model": {"name": "mlp", "widths": [4]},
+        "rule": {"name": "sam", "base": {"name": "sgd", "lr": 0.1}},
+        "stop": {"steps": 4},
+        "track": {"every": 2, "curvature": False, "ascent": True},
+    }
+    radii = {"rho": {"key": "rule.rho", "values": [0.05, "1/10", 0.2]}}
+    sf.study({"name": "radii", "base": base, "axes": radii, "seeds": [0]}, out=tmp_path / "radii", workers=1)
+    written, _ = save_figures(tmp_path / "radii", tmp_path / "figs")
+    assert sorted(path.name for path in written) == list(some)
+    text = (tmp_path / "figs" / "paper-b-figure-s5-sweeps.svg").read_text()
+    assert "rho" in text
+    assert "allowed" in (tmp_path / "figs" / "paper-b-figure-2-ascent.svg").read_text()
 
 
 ODD = ["$\\frac{$", "\x00\x07\x1b[31m\u202e", "λ", "μ", "\ud800", "a & b <c>"]

@@ -1,6 +1,7 @@
 """The tracker in a loop of the user's own: it reads at the right steps, changes nothing, and goes on to the bit."""
 
 import copy
+import math
 import random
 
 import numpy as np
@@ -225,6 +226,35 @@ def test_theorems_hold_at_every_reading():
         assert reading["train.c_j_mean"] <= reading["train.c_j"]
         assert reading["train.regime"] in ("overlap", "interpolating")
         assert "test.c_j" not in reading
+
+
+def test_the_way_of_an_ascent():
+    model, train, test = setup()
+    optimizer = sf.optim.SAM(torch.optim.SGD(model.parameters(), lr=0.1), rho=0.2)
+    tracker = sf.Tracker(model, train, test, optimizer=optimizer, every={"ascent": 1, "hessian_min": 1})
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    reading = tracker.read(0)
+    assert all(torch.equal(one, other) for one, other in zip(before, model.parameters(), strict=True))
+    way = sf.theory.sam_step(model, *train, 0.2, points=5)
+    kappas = [reading[f"ascent.kappa_{place}"] for place in range(5)]
+    assert kappas == pytest.approx([point.smallest for point in way.path], rel=0.02)
+    assert reading["ascent.kappa_0"] == pytest.approx(reading["hessian_min"], rel=0.02)
+    assert reading["ascent.allowed"] == pytest.approx(way.allowed)
+    assert reading["ascent.lambda"] == pytest.approx(way.coefficients["lambda"])
+    few = sf.Tracker(model, train, test, optimizer=optimizer, every={"ascent": 1}, sample=20)
+    assert few.read(0)["ascent.allowed"] != pytest.approx(way.allowed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.fill_(math.nan)
+    assert "ascent.allowed" not in few.read(1)
+
+
+@pytest.mark.parametrize("rule", [None, "sgd"])
+def test_an_ascent_needs_a_rule_that_climbs(rule):
+    model, train, test = setup()
+    optimizer = None if rule is None else torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(BadInput, match="'ascent' need an optimizer that climbs"):
+        sf.Tracker(model, train, test, optimizer=optimizer, every={"ascent": 5})
 
 
 def test_robust_moments_need_a_ball():

@@ -13,7 +13,8 @@ __all__ = ["GROUPS", "Budget", "Every", "Logarithmic"]
 
 # What can be read, each at its own cadence.
 GROUPS = (
-    "calibration", "margins", "curvature", "hessian", "hessian_min", "batch_sharpness", "histograms", "bounds", "robust"
+    "calibration", "margins", "curvature", "hessian", "hessian_min", "batch_sharpness", "histograms", "bounds",
+    "robust", "ascent",
 )  # fmt: skip
 
 

@@ -115,7 +115,7 @@ class CadenceSpec(_Table):
 
 
 class CurvatureSpec(CadenceSpec):
-    """Also how many training examples are read; all if not given."""
+    """Also how many training examples are read, by ascents too; all if not given."""
 
     sample: int | None = Field(default=None, ge=1)
 
@@ -134,6 +134,7 @@ class TrackSpec(_Table):
     histograms: CadenceSpec | bool = False
     bounds: CadenceSpec | bool = False
     robust: CadenceSpec | bool = False
+    ascent: CadenceSpec | bool = False
     eps: float | None = Field(default=None, gt=0)
     norm: Literal["inf", "2"] = "inf"
 
@@ -267,6 +268,8 @@ class RunSpec(_Table):
         found = self.model_dump(mode="json")
         if self.track.sample is None and isinstance(found["track"]["curvature"], dict):
             del found["track"]["curvature"]["sample"]
+        if self.track.ascent is False:
+            del found["track"]["ascent"]
         later = ("ensemble", "shift", "ranks")
         return {key: value for key, value in found.items() if value is not None or key not in later}
 

@@ -24,6 +24,8 @@ from surefoot.forward import CHUNK, logits_of
 from surefoot.metrics import ece
 from surefoot.predictions import Predictions
 from surefoot.ranks import ALONE, all_ranks, unwrapped
+from surefoot.seeds import generator
+from surefoot.theory.sam import sam_step
 from surefoot.theory.sample import Curvature
 from surefoot.training.bounds import bounds_of, robust_moments
 from surefoot.training.cadence import GROUPS, Budget, Every, Logarithmic
@@ -36,6 +38,7 @@ __all__ = ["Cadence", "Split", "Tracker", "as_split"]
 
 Cadence = Every | Logarithmic | Budget
 _DEFAULT = ("calibration", "margins", "curvature")
+_PLACES = 5  # on the way of an ascent: 0, 1/4, …, 1
 
 
 class Tracker:
@@ -56,8 +59,9 @@ class Tracker:
         loss: of curvature and gradient: ``"ce"``, ``"mse"``, …; see `surefoot.curvature.GaussNewton`.
         every: steps between readings (50 by default), or a cadence; or one for each group:
             ``{"calibration": 10, "curvature": 100}``. Groups are calibration, margins, curvature, hessian, hessian_min,
-            batch_sharpness, histograms, bounds (the theorems of `surefoot.theory`) and robust (needs ``eps``); the
-            first three by default.
+            batch_sharpness, histograms, bounds (the theorems of `surefoot.theory`), robust (needs ``eps``) and ascent
+            (the way that SAM climbs: `surefoot.theory.sam_step`; needs an ``optimizer`` with ρ); the first three by
+            default.
         budget: instead: read as often as keeps the price of reading below this share of the training's; ``every`` may
             then name groups, whose numbers do not count.
         batch_size: rows in one of your steps, for prices and batch sharpness; all of ``train`` by default.
@@ -66,7 +70,7 @@ class Tracker:
         loggers: told of every reading, such as those of `surefoot.integrations.loggers`; one that raises is warned of
             once and never stops the loop.
         start: the step recorded on entering, whole, for a loop that goes on with a run that was not tracked.
-        sample: training examples that the curvature group reads, the same random ones each time; see
+        sample: training examples that the curvature and ascent groups read, the same random ones each time; see
             `surefoot.curvature.Sharpness`. All by default.
         ranks: every rank of torch.distributed has a tracker and gives its own part of the examples; ``batch_size`` is
             that of all together. Readings are those of all examples, the same on every rank; rank 0 writes and logs.
@@ -116,6 +120,8 @@ class Tracker:
         self._sample = rows if sample is None else min(whole("sample", sample, self._ranks.count), rows)
         if self._sample < rows and "bounds" in self._cadences:
             raise BadInput("bounds compare with the sharpness of all training examples; leave out sample, or bounds")
+        if "ascent" in self._cadences:
+            self._check_ascent()
         self._reader: Sharpness | None = None
         self._starts: dict[str, Tensor] = {}  # of each end of the Hessian's spectrum
         self._out = None if out is None else as_path(out, "out")
@@ -364,11 +370,40 @@ class Tracker:
         record["batch_sharpness_error"] = found.standard_error
         return (3.0 if self._passes == 1 else 8.0) * found.batches  # small batches pay for their checks
 
+    def _check_ascent(self) -> None:
+        if self._radius is None:
+            raise BadInput("readings of 'ascent' need an optimizer that climbs, with a rho above 0 (SAM, CSAM, …)")
+        if self._ranks.count > 1:
+            raise BadInput("readings of 'ascent' are of one process; leave out ascent, or ranks")
+
+    @property
+    def _radius(self) -> float | None:
+        """ρ of the optimizer, if it climbs."""
+        found = None if self._optimizer is None else self._optimizer.param_groups[0].get("rho")
+        return float(found) if found else None
+
+    def _ascent(self, record: dict[str, Any]) -> float:
+        """κ_min on the way from θ to θ̃ on the training examples, and λ (paper B, Figure 2)."""
+        x, y = self._parts["train"]
+        if self._sample < len(y):
+            drawn = torch.randperm(len(y), generator=generator(self._seed, "sample"))[: self._sample]
+            x, y = x[drawn], y[drawn]
+        assert self._radius is not None
+        try:
+            found = sam_step(self._model, x, y, self._radius, _PLACES, tol=5e-2)
+        except BadInput:
+            return 0.0  # a gradient of zero, or of a run that diverged, has no direction
+        record |= {f"ascent.kappa_{place}": point.smallest for place, point in enumerate(found.path)}
+        record |= {"ascent.allowed": found.allowed, "ascent.rising": found.rising}
+        record |= {f"ascent.{name}": value for name, value in found.coefficients.items()}
+        return 2 * 40 * _PLACES * len(y) / self._batch  # both ends of the spectrum, some forty products each
+
     _GROUPS: Mapping[str, Callable[[Tracker, dict[str, Any]], float]] = {
         "curvature": _curvature,
         "hessian": _hessian,
         "hessian_min": _hessian_min,
         "batch_sharpness": _batches,
+        "ascent": _ascent,
     }
 
     def _of_optimizer(self) -> dict[str, float]:

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from surefoot.errors import StorageFault
 from surefoot.files import replace_file
-from surefoot.reports.figures.colours import Look, looks
+from surefoot.reports.figures.colours import PALETTE, Look, looks
 from surefoot.reports.figures.compare import compare
 from surefoot.reports.figures.curves import Sureness, curve, sureness
 from surefoot.reports.figures.panels import PANELS, Panel
 from surefoot.reports.figures.portrait import horizon, portrait
 from surefoot.reports.figures.shift import under_shift
+from surefoot.reports.figures.sweeps import Sweep, sweeps
 from surefoot.reports.figures.thin import evenly
 from surefoot.reports.places import places
 from surefoot.reports.runs import RunFacts, read_frames, read_run
@@ -90,6 +91,7 @@ def _plan(drawn: Sequence[Drawn]) -> Iterator[tuple[str, Callable[[], Figure | N
     yield "paper-b-figure-1-confidence", lambda: _confidence(drawn), "no histograms; turn on track.histograms"
     yield "paper-b-figure-2-ascent", lambda: _ascent(drawn), "no run of SAM or CSAM"
     yield "paper-b-figure-3-temperature", lambda: _temperature(drawn), "no validation set; set data.val"
+    yield "paper-b-figure-s5-sweeps", lambda: _sweeps(drawn), "no study of three numbers or more along an axis"
     yield "shift", lambda: _shift(drawn), "no run was read on corrupted images; add a table [shift]"
 
 
@@ -270,7 +272,10 @@ def _confidence(drawn: Sequence[Drawn]) -> Figure | None:
 
 
 def _ascent(drawn: Sequence[Drawn]) -> Figure | None:
-    """After paper B's Figure 2: how far the ascent goes, and the factors λ and λ₀ that follow from it."""
+    """Paper B's Figure 2 from readings of ``ascent``; without them how far it goes, and the factors λ and λ₀."""
+    climbed = next((each for each in drawn if len(curve(each[0], "ascent.kappa_0")[0])), None)
+    if climbed is not None:
+        return _climb(climbed[0])
     shown = [("rule.epsilon", "‖ε‖"), ("rule.lambda", "λ"), ("rule.lambda0", "λ₀")]
     chosen = [each for each in drawn if len(curve(each[0], "rule.epsilon")[0])]
     if not chosen:
@@ -282,6 +287,33 @@ def _ascent(drawn: Sequence[Drawn]) -> Figure | None:
             _line(grid[0, place], one, name, label=_said(one[0].method))
         grid[0, place].set(xlabel="step", title=title)
     _legend(grid[0, 0])
+    return figure
+
+
+def _climb(run: RunFacts) -> Figure:
+    """(a) κ_min at θ and θ̃ over training, (b) along the way between them, (c) λ and its lower bound λ₀."""
+    figure = _figure(5.4, 2.0)
+    ends, way, factors = figure.subplots(1, 3)
+    places_ = [name for place in range(99) if len(curve(run, name := f"ascent.kappa_{place}")[0])]
+    along = [curve(run, name) for name in places_]
+    shown = ((along[0], "θ", "-"), (along[-1], "θ̃", "--"), (curve(run, "ascent.allowed"), "allowed: −‖g‖/ρ", ":"))
+    for place, ((steps, values), label, dash) in enumerate(shown):
+        ends.plot(steps, values, dash, color=_QUIET if dash == ":" else PALETTE[place], label=label)
+    ends.set(xlabel="step", ylabel="κ_min")
+    _legend(ends)
+    steps = along[0][0]
+    t = [place / max(1, len(along) - 1) for place in range(len(along))]
+    for place, at in enumerate(sorted({len(steps) // 4, 3 * len(steps) // 4, len(steps) - 1})):
+        heights = [values[at] for _, values in along if len(values) == len(steps)]
+        way.plot(
+            t[: len(heights)], heights, marker="o", markersize=2.5, color=PALETTE[place], label=f"step {steps[at]:,.0f}"
+        )
+    way.set(xlabel="t, from θ to θ̃", ylabel="κ_min")
+    _legend(way)
+    for place, (name, label) in enumerate((("rule.lambda", "λ"), ("rule.lambda0", "λ₀"))):
+        factors.plot(*curve(run, name), color=PALETTE[place], label=label)
+    factors.set(xlabel="step", ylabel="λ")
+    _legend(factors)
     return figure
 
 
@@ -313,6 +345,39 @@ def _temperature(drawn: Sequence[Drawn]) -> Figure | None:
     right.set(xlabel="step", ylabel="test ECE (dotted: after)")
     _legend(right)
     return figure
+
+
+def _sweeps(drawn: Sequence[Drawn]) -> Figure | None:
+    """Paper B's Figures S5 and S6: accuracy, ECE and entropy at the end along ρ, γ or any other axis of numbers."""
+    found = sweeps([run for run, _ in drawn])[:4]
+    if not found:
+        return None
+    figure = _figure(5.4, 1.7 * len(found) + 0.2)
+    grid = figure.subplots(len(found), 3, squeeze=False)
+    for row, each in zip(grid, found, strict=True):
+        _sweep(row, each)
+    return figure
+
+
+def _sweep(row: Any, sweep: Sweep) -> None:
+    columns = (("test.accuracy", "", "test accuracy"), ("test.ece", "test.tce", "test ECE (dotted: after)"),
+               ("test.entropy", "", "entropy of p"))  # fmt: skip
+    for axes, (name, after, title) in zip(row, columns, strict=True):
+        for place, line in enumerate(sweep.lines[:8]):
+            own: Any = {"color": PALETTE[place % len(PALETTE)], "marker": "o", "markersize": 2.5}
+            own["linestyle"] = "-" if place < len(PALETTE) else "--"
+            axes.plot(line.values, line.means[name], label=_said(line.label or sweep.study), **own)
+            if after:
+                axes.plot(line.values, line.means[after], **(own | {"linestyle": ":", "markerfacecolor": "none"}))
+        axes.set_ylabel(title)
+        axes.set_xlabel(_said(sweep.axis), parse_math=False)
+        values = sorted({value for line in sweep.lines for value in line.values})
+        if values[0] > 0:
+            axes.set_xscale("log")
+            axes.minorticks_off()
+        if len(values) <= 6:
+            axes.set_xticks(values, [f"{value:.3g}" for value in values])
+    _legend(row[0])
 
 
 def _shift(drawn: Sequence[Drawn]) -> Figure | None:
