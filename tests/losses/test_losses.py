@@ -151,6 +151,18 @@ def test_a_masked_class_has_its_limit():
     torch.testing.assert_close(sf.losses.CrossEntropy()(logits, torch.tensor([0])), expected)
 
 
+def test_a_masked_class_is_finite_or_refused(loss):
+    logits = torch.tensor([[1.0, -torch.inf, 0.0], [1.0, 2.0, 0.0]], requires_grad=True)
+    if loss().masks:
+        found = loss()(logits, torch.tensor([0, 1]))
+        found.backward()
+        assert torch.isfinite(found)
+        assert torch.isfinite(logits.grad).all()
+    else:
+        with pytest.raises(BadInput, match=r"none may be -inf; row 0 has one"):
+            loss()(logits, torch.tensor([0, 1]))
+
+
 @pytest.mark.parametrize(
     ("make", "match"),
     [

@@ -28,11 +28,12 @@ class Loss(nn.Module):
     A loss has a part for each example (`values`) and may have a `term` of the whole batch. With ``"none"`` the term is
     added to every value, so that the mean of what is returned is always the loss. ``curvature`` names the loss whose
     Gauss–Newton matrix is read along a run: cross-entropy, where this one has none of its own. ``needs_validation``
-    says that `epoch` looks at validation examples.
+    says that `epoch` looks at validation examples. ``masks`` says that a logit may be −inf, a class that is ruled out.
     """
 
     curvature = "ce"
     needs_validation = False
+    masks = True
 
     def __init__(self, reduction: str = "mean") -> None:
         super().__init__()
@@ -54,12 +55,24 @@ class Loss(nn.Module):
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Scalar, or (n,) with ``reduction="none"``; halves are computed in float32."""
         z, y = checked(logits, labels)
+        if not self.masks:
+            _all_finite(z, type(self).__name__)
         values, term = self.values(z, y), self.term(z, y)
         if term is not None:
             values = values + term
         if self.reduction == "none":
             return values
         return values.mean() if self.reduction == "mean" else values.sum()
+
+
+def _all_finite(logits: Tensor, name: str) -> None:
+    if bool((least := logits.detach().amin(dim=1)).isfinite().all()):
+        return
+    row = int((~least.isfinite()).nonzero()[0])
+    raise BadInput(
+        f"{name} looks at every logit, so that none may be -inf; row {row} has one; leave the class out, or take a loss "
+        "of probabilities (CrossEntropy, Focal, …)"
+    )
 
 
 def wide(logits: Tensor) -> Tensor:

@@ -36,6 +36,8 @@ class LabelSmoothing(Loss):
         alpha: α in [0, 1); the papers take 0.05 or 0.1.
     """
 
+    masks = False
+
     def __init__(self, alpha: float = 0.1, reduction: str = "mean") -> None:
         super().__init__(reduction)
         self.alpha = non_negative("alpha", alpha)

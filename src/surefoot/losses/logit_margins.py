@@ -18,6 +18,8 @@ class MbLS(Loss):
         alpha: α.
     """
 
+    masks = False
+
     def __init__(self, margin: float = 10.0, alpha: float = 0.1, reduction: str = "mean") -> None:
         super().__init__(reduction)
         self.margin, self.alpha = non_negative("margin", margin), non_negative("alpha", alpha)
@@ -39,6 +41,8 @@ class ACLS(Loss):
         top, others: λ₁ and λ₂.
         margin: M.
     """
+
+    masks = False
 
     def __init__(
         self,

@@ -28,6 +28,8 @@ class CPC(Loss):
         discrimination, exclusion: λ₁ and λ₂.
     """
 
+    masks = False
+
     def __init__(self, discrimination: float = 0.1, exclusion: float = 1.0, reduction: str = "mean") -> None:
         super().__init__(reduction)
         self.discrimination = non_negative("discrimination", discrimination)

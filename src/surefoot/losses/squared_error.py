@@ -22,6 +22,8 @@ class SquaredError(Loss):
     tensor(0.5000)
     """
 
+    masks = False
+
     def __init__(self, convention: str = "mean", reduction: str = "mean") -> None:
         super().__init__(reduction)
         self._error = _SquaredError(convention)
