@@ -70,8 +70,8 @@ def _all_finite(logits: Tensor, name: str) -> None:
         return
     row = int((~least.isfinite()).nonzero()[0])
     raise BadInput(
-        f"{name} looks at every logit, so that none may be -inf; row {row} has one; leave the class out, or take a loss "
-        "of probabilities (CrossEntropy, Focal, …)"
+        f"{name} looks at every logit, so that none may be -inf; row {row} has one; leave the class out, or take a "
+        "loss of probabilities (CrossEntropy, Focal, …)"
     )
 
 
