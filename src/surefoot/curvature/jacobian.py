@@ -123,7 +123,7 @@ def _gram_of_layers(model: nn.Module, parameters: dict[str, nn.Parameter], x: Te
         delta = torch.stack(rows, dim=1)  # (b, k, o)
         weight = torch.zeros(len(x), dtype=torch.float64, device=x.device)
         if f"{name}.weight" in parameters:
-            weight += seen[name][0][0].detach().double().square().sum(dim=1)
+            weight += torch.linalg.vector_norm(seen[name][0][0].detach(), dim=1, dtype=torch.float64).square()
         if f"{name}.bias" in parameters:
             weight += 1.0
         gram += weight[:, None, None] * (delta @ delta.transpose(1, 2)).double()
