@@ -40,7 +40,7 @@ def fraction(name: str, value: Any) -> float:
 
 def nearest(name: str, choices: Iterable[str]) -> str:
     """The end of an error about a wrong name: the choice that is spelt most like it, if one is."""
-    near = get_close_matches(name, list(choices), 1)
+    near = get_close_matches(name, [choice for choice in choices if choice != name], 1)
     return f"; did you mean {near[0]!r}?" if near else ""
 
 

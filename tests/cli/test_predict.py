@@ -46,6 +46,19 @@ def test_parts_and_best_weights(result, tmp_path):
         assert (found["test_logits"] == best).all()
 
 
+def test_predictions_of_a_network_that_draws_are_those_of_the_run(tmp_path):
+    data = {"name": "digits", "train": 100, "val": 100, "test": 150}
+    found = run(spec(steps=20, data=data, ensemble={"name": "dropout"}), tmp_path)
+    assert surefoot("predict", found.folder, "-o", tmp_path / "p.npz").returncode == 0
+    p = sf.Predictions.load(tmp_path / "p.npz", split="test")
+    assert float(sf.metrics.ece(p)) == pytest.approx(found.final["test.ece"], rel=1e-12)
+
+
+def test_best_and_a_file_do_not_go_together(result, tmp_path):
+    done = surefoot("predict", result.folder / "best.safetensors", "--best", "-o", tmp_path / "p.npz")
+    assert (done.returncode, "give one of the two" in done.stderr) == (2, True)
+
+
 def test_without_validation_only_test(tmp_path):
     folder = run(spec(steps=2, data={"name": "digits", "train": 60, "test": 50}), tmp_path).folder
     done = surefoot("predict", folder, "-o", tmp_path / "p.npz")

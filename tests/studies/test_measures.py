@@ -84,7 +84,9 @@ def test_the_moment_is_read_from_its_logarithm(tmp_path):
     assert one(result, tmp_path, "ratio train.ece train.q until step>=10") == pytest.approx(0.2 / math.exp(2))
     assert one(result, tmp_path, "min train.q until step>=10") == pytest.approx(math.exp(2))
     assert math.isinf(one(result, tmp_path, "train.q until train.q<=9")) is False
-    assert math.isnan(one(result, tmp_path, "ratio train.ece train.q until step>=0"))
+    assert one(result, tmp_path, "ratio train.ece train.q until step>=0") == 0
+    assert math.isnan(one(result, tmp_path, "ratio train.q train.ece until step>=0"))
+    assert math.isinf(one(result, tmp_path, "max train.q"))
 
 
 @pytest.mark.parametrize("n", [4, 9, 60])
@@ -170,6 +172,12 @@ def test_correlations_by_stop(tmp_path):
     assert whole.facts["mean"] == pytest.approx(cut.facts["mean"])
 
 
+def test_a_bare_quantity_over_a_stretch_is_its_correlation(tmp_path):
+    spec = {"name": "t", "kind": "correlation", "metrics": ["test.ece from step>=10", "max test.ece"]}
+    (table,) = tables_of(study(tmp_path, [spec]))
+    assert [label for label, _ in table.rows][:2] == ["r(test ECE, sharpness) from step ≥ 10", "peak test ECE"]
+
+
 @pytest.mark.parametrize("name", ["test.eec", "pearson test.eec sharpness", "sharpness until test.eec>=0.1"])
 def test_a_misspelt_quantity_is_named(tmp_path, name):
     gathered = study(tmp_path, [{"name": "t", "metrics": [name]}])
@@ -183,7 +191,10 @@ def test_a_misspelt_quantity_is_named(tmp_path, name):
         ({"kind": "summary", "until": ["step>=1"]}, "until is for tables of kind correlation and predict"),
         ({"kind": "predict"}, "needs until"),
         ({"kind": "predict", "until": "step"}, "until takes"),
-        ({"kind": "predict", "until": "step>=1", "metrics": ["test.ece until step>=2"]}, "has its own"),
+        ({"kind": "predict", "until": "step>=1", "metrics": ["test.ece until step>=2"]}, "until takes|has its own"),
+        ({"kind": "predict", "until": "step>=1", "metrics": ["best test.ece"]}, "measure is"),
+        ({"kind": "predict", "until": "step>=1", "target": "ratio test.ece"}, "measure is"),
+        ({"kind": "correlation", "until": "step>=1", "metrics": ["best test.ece"]}, "measure is"),
     ],
 )
 def test_tables_that_cannot_be(table, said):

@@ -289,6 +289,7 @@ def test_specs_are_refused_with_the_nearest_name(tmp_path):
         path, ["rule.name=sam", "rule.base.name=sgd", "rule.base.lr=2/30", "loss.name=calmo", "loss.eps=8/255"]
     )
     assert (fractions.rule.options["base"]["lr"], fractions.loss.options["eps"]) == (2 / 30, 8 / 255)
+    assert read_spec(path, ["track.budget=1/10"]).track.budget == 0.1
     with pytest.raises(BadInput, match="denominator"):
         read_spec(path, ["rule.lr=2/0"])
     for rule, match in (({"name": "sgdd"}, "did you mean 'sgd'"), ({"name": "sam", "roh": 1}, "did you mean 'rho'"),

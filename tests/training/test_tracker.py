@@ -249,12 +249,32 @@ def test_the_way_of_an_ascent():
     assert "ascent.allowed" not in few.read(1)
 
 
-@pytest.mark.parametrize("rule", [None, "sgd"])
+@pytest.mark.parametrize(
+    "rule",
+    [
+        lambda p: None,
+        lambda p: torch.optim.SGD(p, lr=0.1),
+        lambda p: torch.optim.Adadelta(p),  # its rho is a decay
+        lambda p: sf.optim.ASAM(torch.optim.SGD(p, lr=0.1)),  # its rho is no length
+        lambda p: sf.optim.SAM(torch.optim.SGD(p, lr=0.1), rho=0.0),
+        lambda p: sf.optim.SAM(torch.optim.SGD([{"params": p[:1], "rho": 0.1}, {"params": p[1:]}], lr=0.1), rho=0.2),
+    ],
+)
 def test_an_ascent_needs_a_rule_that_climbs(rule):
     model, train, test = setup()
-    optimizer = None if rule is None else torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = rule(list(model.parameters()))
     with pytest.raises(BadInput, match="'ascent' need an optimizer that climbs"):
         sf.Tracker(model, train, test, optimizer=optimizer, every={"ascent": 5})
+
+
+def test_an_ascent_is_of_cross_entropy_and_may_shrink_to_nothing():
+    model, train, test = setup()
+    optimizer = sf.optim.CSAM(torch.optim.SGD(model.parameters(), lr=0.1), rho=0.1)
+    with pytest.raises(BadInput, match="of the cross-entropy"):
+        sf.Tracker(model, train, test, optimizer=optimizer, loss="mse", every={"ascent": 5})
+    tracker = sf.Tracker(model, train, test, optimizer=optimizer, every={"ascent": 5})
+    optimizer.param_groups[0]["rho"] = 0.0
+    assert "ascent.allowed" not in tracker.read(0)
 
 
 def test_robust_moments_need_a_ball():

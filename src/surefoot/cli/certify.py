@@ -70,10 +70,11 @@ def certify(
 
 
 def _tail(opened: Opened, inputs: Any, labels: Any, count: int) -> list[dict[str, Any]]:
+    from surefoot.forward import CHUNK
     from surefoot.margins.moments import tail
     from surefoot.predictions import Predictions
 
-    p = Predictions.of(opened.model, inputs, labels)
+    p = Predictions.of(opened.model, inputs, labels, CHUNK)
     heavy = tail(p.true_margin, count)
     return [
         {

@@ -28,6 +28,7 @@ def predict(
 
     from surefoot.errors import BadInput
     from surefoot.files import replace_file
+    from surefoot.forward import CHUNK
     from surefoot.predictions import Predictions
     from surefoot.training.opened import open_run
 
@@ -48,7 +49,7 @@ def predict(
     arrays: dict[str, Any] = {}
     for part in dict.fromkeys(wanted):
         inputs, labels = getattr(opened.data, part)
-        found = Predictions.of(opened.model, inputs.to(dtype), labels)
+        found = Predictions.of(opened.model, inputs.to(dtype), labels, CHUNK)  # as it was read
         arrays |= {f"{part}_logits": found.logits, f"{part}_labels": found.labels}
     with replace_file(out) as stream:
         np.savez(stream, **arrays)

@@ -52,27 +52,26 @@ class Loss(nn.Module):
     def epoch(self, validation: Validation) -> None:
         """Called after each pass over the data."""
 
+    def check_masks(self, logits: Tensor) -> None:
+        """A clear error for a logit of −inf where the loss would be infinite."""
+        if self.masks or bool((least := logits.detach().amin(dim=1)).isfinite().all()):
+            return
+        row = int((~least.isfinite()).nonzero()[0])
+        raise BadInput(
+            f"{type(self).__name__} looks at every logit, so that none may be -inf; row {row} has one; leave the class "
+            "out, or take a loss of probabilities (CrossEntropy, Focal, …)"
+        )
+
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Scalar, or (n,) with ``reduction="none"``; halves are computed in float32."""
         z, y = checked(logits, labels)
-        if not self.masks:
-            _all_finite(z, type(self).__name__)
+        self.check_masks(z)
         values, term = self.values(z, y), self.term(z, y)
         if term is not None:
             values = values + term
         if self.reduction == "none":
             return values
         return values.mean() if self.reduction == "mean" else values.sum()
-
-
-def _all_finite(logits: Tensor, name: str) -> None:
-    if bool((least := logits.detach().amin(dim=1)).isfinite().all()):
-        return
-    row = int((~least.isfinite()).nonzero()[0])
-    raise BadInput(
-        f"{name} looks at every logit, so that none may be -inf; row {row} has one; leave the class out, or take a "
-        "loss of probabilities (CrossEntropy, Focal, …)"
-    )
 
 
 def wide(logits: Tensor) -> Tensor:

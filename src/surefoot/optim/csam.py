@@ -134,6 +134,7 @@ class OuterLoss(nn.Module):
         term = None
         if hasattr(loss, "term"):  # one of `surefoot.losses`: only what belongs to single examples is weighed
             logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+            loss.check_masks(logits)
             values, term = loss.values(logits, labels), loss.term(logits, labels)
         else:
             values = loss(logits, labels)

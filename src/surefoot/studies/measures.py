@@ -24,7 +24,7 @@ from surefoot.checks import nearest
 from surefoot.studies.statistics import lead, partial, pearson, spearman
 from surefoot.training.journal import JOURNAL, read_journal
 
-__all__ = ["check_measure", "heading", "measure", "quantities_of", "shown_stop"]
+__all__ = ["check_measure", "heading", "measure", "quantities_of", "shown_stop", "with_sharpness"]
 
 Readings = Sequence[Mapping[str, Any]]
 _OVER_RUN: dict[str, Callable[[Any], Any]] = {
@@ -129,6 +129,16 @@ def check_measure(name: str) -> None:
     _parsed(name)
 
 
+def with_sharpness(name: str) -> str:
+    """A bare quantity as its correlation with sharpness; any other measure as it is.
+
+    >>> with_sharpness("train.ece until step>=800"), with_sharpness("max train.ece")
+    ('pearson train.ece sharpness until step>=800', 'max train.ece')
+    """
+    quantity, *rest = name.split()
+    return name if _parsed(name).word else " ".join(["pearson", quantity, "sharpness", *rest])
+
+
 def quantities_of(name: str) -> list[str]:
     """The quantities of readings that a measure looks at, as journals name them."""
     found = _parsed(name)
@@ -160,7 +170,8 @@ def measure(result: Mapping[str, Any], folder: Path, names: Sequence[str]) -> di
 
 
 def _over_readings(word: str, quantities: Sequence[str], readings: Readings) -> float:
-    steps, columns = _columns(readings, quantities)
+    # A moment may be infinite: that is its peak, and a quotient by it is 0; correlations have no use for it.
+    steps, columns = _columns(readings, quantities, endless=len(quantities) == 1 or word == "ratio")
     if not len(steps):
         return math.nan
     if len(quantities) == 1:
@@ -170,8 +181,8 @@ def _over_readings(word: str, quantities: Sequence[str], readings: Readings) -> 
     if word == "partial":
         return partial(*columns)
     if word == "ratio":
-        above, below = columns[:, -1]
-        return float(above / below) if below else math.nan
+        above, below = map(float, columns[:, -1])
+        return above / below if below and math.isfinite(above) else math.nan
     ahead = lead(columns[1], columns[0])[0]
     if word == "lag":
         return ahead
@@ -180,10 +191,10 @@ def _over_readings(word: str, quantities: Sequence[str], readings: Readings) -> 
     return ahead * float(gaps[0]) if len(gaps) and (gaps == gaps[0]).all() else math.nan
 
 
-def _columns(readings: Readings, names: Sequence[str]) -> tuple[Any, Any]:
+def _columns(readings: Readings, names: Sequence[str], endless: bool) -> tuple[Any, Any]:
     rows = [[_read(r, name) for name in ("step", *names)] for r in readings]
     values = np.array(rows, dtype=np.float64).reshape(-1, 1 + len(names))
-    values = values[np.isfinite(values).all(axis=1)]
+    values = values[~np.isnan(values).any(axis=1) if endless else np.isfinite(values).all(axis=1)]
     return values[:, 0], values[:, 1:].T
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from surefoot.checks import nearest
 from surefoot.errors import BadInput
 from surefoot.studies.gather import GatheredStudy
-from surefoot.studies.measures import heading, shown_stop
+from surefoot.studies.measures import heading, shown_stop, with_sharpness
 from surefoot.studies.roles import check_baseline, roles_of
 from surefoot.studies.samples import Row, rows_of
 from surefoot.studies.spec import TableSpec, table_of
@@ -87,7 +87,7 @@ def _summary(study: GatheredStudy, spec: TableSpec) -> Table:
 def _correlation(study: GatheredStudy, spec: TableSpec) -> Table:
     """Paper A's Table 1: a column a method, a row a measure, the paper's figures below ours."""
     metrics = list(spec.metrics or ("train.ece", "train.kce", "test.ece", "test.kce"))
-    whole = {name: name if len(name.split()) > 1 else f"pearson {name} sharpness" for name in metrics}
+    whole = {name: with_sharpness(name) for name in metrics}
     measures = {
         f"{name} {stop}".rstrip(): f"{full} {stop}".rstrip()
         for name, full in whole.items()

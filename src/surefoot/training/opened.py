@@ -38,12 +38,15 @@ def open_run(path: Path, data_root: Path | None = None, best: bool = False) -> O
 
     The model of a deep ensemble is that of its members, which are opened beside it.
     """
+    path = path.resolve()  # a run's name is part of what is checked, and "." has none
     folder = path.parent if path.suffix == ".safetensors" else path
+    if best and folder is not path:
+        raise BadInput(f"best weights are those of a run's folder; got the file {path.name!r}; give one of the two")
     if not (folder / "spec.json").exists():
         _checkpoint(path, best)  # says what is missing
     try:
         table: Any = json.loads((folder / "spec.json").read_text())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise BadInput(
             f"{str(folder)!r} holds no readable spec.json; give the folder of one run, as surefoot status lists them"
         ) from error
@@ -96,5 +99,7 @@ def _checkpoint(path: Path, best: bool) -> Checkpoint:
                 f"of step {found[1]['step']:,}; name its .safetensors file to look at that one"
             )
     if found is None:
-        raise BadInput(f"there is no unharmed {what} in {str(path if path.is_dir() else path.parent)!r}")
+        raise BadInput(
+            f"there is no unharmed {what} in {str(path.parent if path.suffix == '.safetensors' else path)!r}"
+        )
     return found

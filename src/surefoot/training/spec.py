@@ -23,16 +23,18 @@ __all__ = [
 
 SCHEMA = 1
 _LARGEST = 3.4e38  # of float32
-_FRACTION = re.compile(r"(\d{1,15}(?:\.\d{1,15})?)/(\d{1,15}(?:\.\d{1,15})?)")
+_FRACTION = re.compile(r"(-?\d{1,15}(?:\.\d{1,15})?)/(\d{1,15}(?:\.\d{1,15})?)")
 
 
 def number_of(value: Any) -> Any:
     """A word such as ``"2/70"``, as papers write learning rates, is the number; anything else is itself.
 
-    Tables are looked through: a rule may have a base with a rate of its own.
+    Tables and lists are looked through: a rule may have a base with a rate of its own.
     """
     if isinstance(value, dict):
         return {key: number_of(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [number_of(each) for each in value]
     found = _FRACTION.fullmatch(value) if isinstance(value, str) else None
     if found is None:
         return value
@@ -143,7 +145,7 @@ class TrackSpec(_Table):
     def _bare_number(cls, value: Any) -> Any:
         return {"every": value} if isinstance(value, int) and not isinstance(value, bool) else value
 
-    @field_validator("eps", mode="before")
+    @field_validator("eps", "budget", mode="before")
     @classmethod
     def _fraction(cls, value: Any) -> Any:
         return number_of(value)
@@ -303,7 +305,12 @@ def spec_of(table: dict[str, Any], source: str = "spec") -> RunSpec:
     try:
         return RunSpec.model_validate(table)
     except ValidationError as error:
-        raise clear_error(error, source, _keys_at, lambda part: str(part).endswith("Spec")) from error
+        raise clear_error(error, source, _keys_at, _internal) from error
+
+
+def _internal(part: Any) -> bool:
+    """Whether a part of a place is pydantic's word for a choice of types, which no file holds."""
+    return str(part).endswith("Spec") or "[" in str(part)
 
 
 def _check_finite(value: Any, source: str, place: str) -> None:

@@ -22,6 +22,7 @@ from surefoot.door import as_path
 from surefoot.errors import BadInput
 from surefoot.forward import CHUNK, logits_of
 from surefoot.metrics import ece
+from surefoot.optim.sam import SAM, VASSO
 from surefoot.predictions import Predictions
 from surefoot.ranks import ALONE, all_ranks, unwrapped
 from surefoot.seeds import generator
@@ -60,8 +61,8 @@ class Tracker:
         every: steps between readings (50 by default), or a cadence; or one for each group:
             ``{"calibration": 10, "curvature": 100}``. Groups are calibration, margins, curvature, hessian, hessian_min,
             batch_sharpness, histograms, bounds (the theorems of `surefoot.theory`), robust (needs ``eps``) and ascent
-            (the way that SAM climbs: `surefoot.theory.sam_step`; needs an ``optimizer`` with ρ); the first three by
-            default.
+            (the way that SAM climbs: `surefoot.theory.sam_step`; needs SAM, VASSO or CSAM as ``optimizer``); the
+            first three by default.
         budget: instead: read as often as keeps the price of reading below this share of the training's; ``every`` may
             then name groups, whose numbers do not count.
         batch_size: rows in one of your steps, for prices and batch sharpness; all of ``train`` by default.
@@ -371,16 +372,23 @@ class Tracker:
         return (3.0 if self._passes == 1 else 8.0) * found.batches  # small batches pay for their checks
 
     def _check_ascent(self) -> None:
-        if self._radius is None:
-            raise BadInput("readings of 'ascent' need an optimizer that climbs, with a rho above 0 (SAM, CSAM, …)")
+        if not self._radius:
+            raise BadInput(
+                "readings of 'ascent' need an optimizer that climbs along the gradient: SAM, VASSO or CSAM, with one "
+                "rho above 0 for all its groups"
+            )
+        if not isinstance(loss_named(self._loss), CrossEntropy):
+            raise BadInput("readings of 'ascent' are of the cross-entropy; leave them out for another loss")
         if self._ranks.count > 1:
             raise BadInput("readings of 'ascent' are of one process; leave out ascent, or ranks")
 
     @property
-    def _radius(self) -> float | None:
-        """ρ of the optimizer, if it climbs."""
-        found = None if self._optimizer is None else self._optimizer.param_groups[0].get("rho")
-        return float(found) if found else None
+    def _radius(self) -> float:
+        """ρ of an optimizer whose ascent has that length; 0 if it has none, or several."""
+        if not isinstance(self._optimizer, SAM | VASSO):
+            return 0.0
+        found = {float(group["rho"]) for group in self._optimizer.param_groups}
+        return found.pop() if len(found) == 1 else 0.0
 
     def _ascent(self, record: dict[str, Any]) -> float:
         """κ_min on the way from θ to θ̃ on the training examples, and λ (paper B, Figure 2)."""
@@ -388,11 +396,10 @@ class Tracker:
         if self._sample < len(y):
             drawn = torch.randperm(len(y), generator=generator(self._seed, "sample"))[: self._sample]
             x, y = x[drawn], y[drawn]
-        assert self._radius is not None
         try:
             found = sam_step(self._model, x, y, self._radius, _PLACES, tol=5e-2)
         except BadInput:
-            return 0.0  # a gradient of zero, or of a run that diverged, has no direction
+            return 0.0  # a radius that a schedule made 0, or a gradient of zero, or of a run that diverged
         record |= {f"ascent.kappa_{place}": point.smallest for place, point in enumerate(found.path)}
         record |= {"ascent.allowed": found.allowed, "ascent.rising": found.rising}
         record |= {f"ascent.{name}": value for name, value in found.coefficients.items()}

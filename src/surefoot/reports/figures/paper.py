@@ -108,6 +108,7 @@ def _stems(names: Sequence[str]) -> list[str]:
 def _said(name: str) -> str:
     """A name that a font can draw and an SVG file can hold."""
     text = plain(name)
+    text = f" {text}" if text.startswith("_") else text  # matplotlib leaves such names out of legends
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
@@ -293,6 +294,7 @@ def _ascent(drawn: Sequence[Drawn]) -> Figure | None:
 def _climb(run: RunFacts) -> Figure:
     """(a) κ_min at θ and θ̃ over training, (b) along the way between them, (c) λ and its lower bound λ₀."""
     figure = _figure(5.4, 2.0)
+    figure.suptitle(_said(run.label or run.method), fontsize=7, parse_math=False)
     ends, way, factors = figure.subplots(1, 3)
     places_ = [name for place in range(99) if len(curve(run, name := f"ascent.kappa_{place}")[0])]
     along = [curve(run, name) for name in places_]
@@ -375,8 +377,9 @@ def _sweep(row: Any, sweep: Sweep) -> None:
         if values[0] > 0:
             axes.set_xscale("log")
             axes.minorticks_off()
-        if len(values) <= 6:
-            axes.set_xticks(values, [f"{value:.3g}" for value in values])
+            axes.set_xticks(values[:6], [f"{value:.3g}" for value in values[:6]])
+    if len(sweep.lines) > 8:
+        row[0].set_title(f"8 of {len(sweep.lines)} lines")
     _legend(row[0])
 
 
