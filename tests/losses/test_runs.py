@@ -123,7 +123,7 @@ def test_the_price_counts_what_the_loss_costs(tmp_path, capsys):
         ({"name": "ce", "gamma": 1.0}, {}, "loss ce has no option 'gamma'; it has none"),
         ({"name": "focal", "gamma": -1.0}, {}, "loss focal: gamma must be a finite number of at least 0"),
         ({"name": "crl", "examples": 3}, {}, "loss crl has no option 'examples'"),
-        ({"name": "calmo", "eps": "8/255"}, {}, "loss calmo: eps must be a number of at least 0"),
+        ({"name": "calmo", "eps": "eight"}, {}, "loss calmo: eps must be a number of at least 0"),
         ("ada-focal", {"val": 0}, r"loss ada-focal looks at validation examples.*set data\.val"),
         ("ar-adals", {"val": 0}, r"loss ar-adals looks at validation examples.*set data\.val"),
     ],
