@@ -34,9 +34,8 @@ def predict(
 
     if out.suffix.lower() != ".npz":
         raise BadInput(f"--out must be an .npz file, which holds several sets; got {out.name!r}")
-    wanted = None if parts is None else [part.strip() for part in parts.split(",")]
-    wrong = [part for part in wanted or () if part not in _PARTS]
-    if wrong or wanted == []:
+    wanted = None if parts is None else list(dict.fromkeys(part.strip() for part in parts.split(",")))
+    if any(part not in _PARTS for part in wanted or ()):
         raise BadInput(f"--parts must be of train, val, test, with commas between; got {parts!r}")
     opened = open_run(run, data, best)
     if wanted is None:
@@ -47,13 +46,13 @@ def predict(
         )
     dtype = next(opened.model.parameters()).dtype
     arrays: dict[str, Any] = {}
-    for part in dict.fromkeys(wanted):
+    for part in wanted:
         inputs, labels = getattr(opened.data, part)
         found = Predictions.of(opened.model, inputs.to(dtype), labels, CHUNK)  # as it was read
         arrays |= {f"{part}_logits": found.logits, f"{part}_labels": found.labels}
     with replace_file(out) as stream:
         np.savez(stream, **arrays)
-    sizes = ", ".join(f"{len(arrays[f'{part}_labels']):,} of {part}" for part in dict.fromkeys(wanted))
+    sizes = ", ".join(f"{len(arrays[f'{part}_labels']):,} of {part}" for part in wanted)
     typer.echo(f"{out}: logits and labels of run {opened.folder.name}, step {opened.step:,}: {sizes}")
     if "val" in wanted and "test" in wanted:
         typer.echo(f"next: surefoot calibrate {out} {out} --val-split val --test-split test")

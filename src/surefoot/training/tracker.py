@@ -22,12 +22,11 @@ from surefoot.door import as_path
 from surefoot.errors import BadInput
 from surefoot.forward import CHUNK, logits_of
 from surefoot.metrics import ece
-from surefoot.optim.sam import SAM, VASSO
 from surefoot.predictions import Predictions
 from surefoot.ranks import ALONE, all_ranks, unwrapped
 from surefoot.seeds import generator
-from surefoot.theory.sam import sam_step
 from surefoot.theory.sample import Curvature
+from surefoot.training.ascent import PLACES, ascent_of, radius_of
 from surefoot.training.bounds import bounds_of, robust_moments
 from surefoot.training.cadence import GROUPS, Budget, Every, Logarithmic
 from surefoot.training.journal import JOURNAL, Notebook, read_journal
@@ -39,7 +38,6 @@ __all__ = ["Cadence", "Split", "Tracker", "as_split"]
 
 Cadence = Every | Logarithmic | Budget
 _DEFAULT = ("calibration", "margins", "curvature")
-_PLACES = 5  # on the way of an ascent: 0, 1/4, …, 1
 
 
 class Tracker:
@@ -372,7 +370,7 @@ class Tracker:
         return (3.0 if self._passes == 1 else 8.0) * found.batches  # small batches pay for their checks
 
     def _check_ascent(self) -> None:
-        if not self._radius:
+        if not radius_of(self._optimizer):
             raise BadInput(
                 "readings of 'ascent' need an optimizer that climbs along the gradient: SAM, VASSO or CSAM, with one "
                 "rho above 0 for all its groups"
@@ -382,28 +380,14 @@ class Tracker:
         if self._ranks.count > 1:
             raise BadInput("readings of 'ascent' are of one process; leave out ascent, or ranks")
 
-    @property
-    def _radius(self) -> float:
-        """ρ of an optimizer whose ascent has that length; 0 if it has none, or several."""
-        if not isinstance(self._optimizer, SAM | VASSO):
-            return 0.0
-        found = {float(group["rho"]) for group in self._optimizer.param_groups}
-        return found.pop() if len(found) == 1 else 0.0
-
     def _ascent(self, record: dict[str, Any]) -> float:
         """κ_min on the way from θ to θ̃ on the training examples, and λ (paper B, Figure 2)."""
         x, y = self._parts["train"]
         if self._sample < len(y):
             drawn = torch.randperm(len(y), generator=generator(self._seed, "sample"))[: self._sample]
             x, y = x[drawn], y[drawn]
-        try:
-            found = sam_step(self._model, x, y, self._radius, _PLACES, tol=5e-2)
-        except BadInput:
-            return 0.0  # a radius that a schedule made 0, or a gradient of zero, or of a run that diverged
-        record |= {f"ascent.kappa_{place}": point.smallest for place, point in enumerate(found.path)}
-        record |= {"ascent.allowed": found.allowed, "ascent.rising": found.rising}
-        record |= {f"ascent.{name}": value for name, value in found.coefficients.items()}
-        return 2 * 40 * _PLACES * len(y) / self._batch  # both ends of the spectrum, some forty products each
+        record |= ascent_of(self._model, x, y, radius_of(self._optimizer))
+        return 2 * 40 * PLACES * len(y) / self._batch  # both ends of the spectrum, some forty products each
 
     _GROUPS: Mapping[str, Callable[[Tracker, dict[str, Any]], float]] = {
         "curvature": _curvature,
