@@ -195,6 +195,50 @@ def test_examples_do_not_mix(objective):
     torch.testing.assert_close(whole, torch.stack(parts).mean())
 
 
+HELD = [
+    sf.losses.CalMO(eps=0.3),
+    sf.losses.CalMO(eps=0.3, robust=0.0, smooth=1.0),
+    sf.losses.CalMO(eps=0.3, smooth=0.0),
+    sf.losses.MarginTail(eps=0.3),
+    sf.losses.MarginTail(eps=0.3, form="log"),
+]
+
+
+@pytest.mark.parametrize("objective", HELD, ids=["calmo", "flat", "rob", "tail", "log"])
+def test_with_batch_norm_the_gradient_is_that_of_the_value(objective):
+    """By central differences along random directions: statistics of the batch depend on the weights, too."""
+    model, b = network(norm=True).train(), batch()
+    weights = list(model.parameters())
+    gradient = torch.autograd.grad(value(objective, model, b), weights)
+    generator = torch.Generator().manual_seed(5)
+    for _ in range(3):
+        along = [torch.randn(each.shape, generator=generator, dtype=each.dtype) for each in weights]
+        ends = []
+        for step in (1e-6, -2e-6):
+            with torch.no_grad():
+                for weight, direction in zip(weights, along, strict=True):
+                    weight.add_(direction, alpha=step)
+            ends.append(float(value(objective, model, b).detach()))
+        with torch.no_grad():
+            for weight, direction in zip(weights, along, strict=True):
+                weight.add_(direction, alpha=1e-6)
+        expected = (ends[0] - ends[1]) / 2e-6
+        found = sum(float((g * d).sum()) for g, d in zip(gradient, along, strict=True))
+        assert found == pytest.approx(expected, rel=1e-5, abs=1e-7)
+
+
+@pytest.mark.parametrize("objective", HELD, ids=["calmo", "flat", "rob", "tail", "log"])
+def test_a_layer_before_batch_norm_is_not_pulled_along_itself(objective):
+    """Its scale changes nothing, so the gradient is orthogonal to it."""
+    torch.manual_seed(2)
+    b = batch()
+    norm = nn.BatchNorm1d(8, eps=1e-12)
+    model = nn.Sequential(nn.Linear(b.inputs.shape[1], 8), norm, nn.Tanh(), nn.Linear(8, 5)).double()
+    (gradient,) = torch.autograd.grad(value(objective, model, b), [model[0].weight])
+    assert float(gradient.norm()) > 1e-3
+    assert float((gradient * model[0].weight).sum().detach()) == pytest.approx(0, abs=1e-8)
+
+
 def test_dropout_takes_no_part_in_the_regularisers():
     model, b = network(dropout=0.5).train(), batch()
     torch.manual_seed(0)

@@ -8,9 +8,9 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from surefoot.checks import positive, whole
-from surefoot.losses.adversary import adversary
+from surefoot.losses.adversary import adversary, uphill
 from surefoot.losses.base import flag, non_negative, wide
-from surefoot.losses.held import held, recorded
+from surefoot.losses.held import Statistics, constant, held, recorded
 from surefoot.losses.objective import Batch, Objective
 from surefoot.losses.slopes import rival_gaps, slope_of
 from surefoot.margins.ball import Ball
@@ -24,8 +24,9 @@ class CalMO(Objective):
     x_adv comes from ``steps`` steps of gradient ascent on the cross-entropy, started at x. With the authors' three
     steps of 2/255 the ball of 8/255 is never left: 6/255 is how far they get. The slope is that at x alone, in the
     2-norm, and bounds nothing over the ball. Adversaries, divergence and slope are of the network held still: dropout
-    off, batch norm by this batch's statistics as constants, so that each example's terms depend on it alone, and are 0
-    for eps = 0 or a constant network. Running statistics advance once a step, by the clean batch.
+    off, batch norm by the clean batch's statistics, whatever it is given, so that moving one example moves no other's
+    terms, and they are 0 for eps = 0 or a constant network. The weights' gradient goes through those statistics.
+    Running statistics advance once a step, by the clean batch.
 
     Args:
         eps: radius in the units of the inputs, one number or one for each channel or coordinate (∞-norm).
@@ -64,28 +65,31 @@ class CalMO(Objective):
             logits = wide(model(batch.inputs))
         values = cross_entropy(logits, batch.labels, reduction="none")
         if self.robust or self.smooth:
-            with held(model, statistics) as still:
-                values = values + self._regularisers(still, batch)
+            values = values + self._regularisers(model, statistics, batch)
         return self.mean(logits, batch.labels, values)
 
-    def _regularisers(self, model: nn.Module, batch: Batch) -> Tensor:
+    def _regularisers(self, model: nn.Module, statistics: Statistics, batch: Batch) -> Tensor:
         """(b,) λ_r KL + λ_s ‖∇ₓ m‖²."""
-        moved = self._moved(model, batch) if self.robust else None
-        clean = batch.inputs.detach().requires_grad_(self.smooth > 0)
-        logits = wide(model(clean))
+        clean = batch.inputs.detach().requires_grad_()
+        with held(model, statistics) as still:
+            logits = wide(still(clean))
         found = logits.new_zeros(len(logits))
-        if moved is not None:
-            log_p, log_q = logits.log_softmax(dim=1), wide(model(moved)).log_softmax(dim=1)
+        if self.robust:
+            moved = self._moved(model, statistics, batch, clean, logits)
+            with held(model, statistics) as still:
+                log_p, log_q = logits.log_softmax(dim=1), wide(still(moved)).log_softmax(dim=1)
             found = found + self.robust * (log_p.exp() * (log_p - log_q)).sum(dim=1)
         if self.smooth:
             slope = slope_of(rival_gaps(logits, batch.labels, 1).squeeze(1), clean)
             found = found + self.smooth * slope.flatten(1).square().sum(dim=1)
         return found
 
-    def _moved(self, model: nn.Module, batch: Batch) -> Tensor:
+    def _moved(self, model: nn.Module, statistics: Statistics, batch: Batch, clean: Tensor, logits: Tensor) -> Tensor:
         if self.reuse and self._kept is not None and self._kept[0] is batch:
             return self._kept[1]
         ball = Ball.of(self.eps, "inf", tuple(batch.inputs.shape[1:]), batch.inputs.device)
-        found = adversary(model, batch.inputs, batch.labels, ball, self.steps, self.step)
+        with held(model, constant(statistics)) as still:
+            first = uphill(logits, batch.labels, clean)
+            found = adversary(still, batch.inputs, batch.labels, ball, self.steps, self.step, first)
         self._kept = (batch, found)
         return found
