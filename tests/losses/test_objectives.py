@@ -362,8 +362,8 @@ def test_costs_are_what_the_study_says():
 
     facts = Facts(12, 5, torch.tensor)
     assert {n: objective_named(n, {}, facts).gradients for n in LOSSES} == {n: GRADIENTS.get(n, 1) for n in LOSSES}
-    assert sf.losses.CalMO(robust=0.0).gradients == 3
-    assert sf.losses.CalMO(smooth=0.0).gradients == 4
+    assert sf.losses.CalMO(robust=0.0).gradients == 4
+    assert sf.losses.CalMO(smooth=0.0).gradients == 5
 
 
 # --- the margin-tail objective (card B2) ---

@@ -72,7 +72,7 @@ class MarginTail(Objective):
         self.alpha, self.beta = non_negative("alpha", alpha), non_negative("beta", beta)
         self.rivals, self.warm_up = whole("rivals", rivals, 1), whole("warm_up", warm_up, 0)
         self.tau = positive("tau", tau)
-        self.gradients = 1 + 2 * self.rivals if self.alpha or self.beta else 1
+        self.gradients = 2 + 2 * self.rivals if self.alpha or self.beta else 1
 
     def forward(self, model: nn.Module, batch: Batch) -> Tensor:
         """Scalar."""
