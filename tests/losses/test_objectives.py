@@ -239,6 +239,78 @@ def test_a_layer_before_batch_norm_is_not_pulled_along_itself(objective):
     assert float((gradient * model[0].weight).sum().detach()) == pytest.approx(0, abs=1e-8)
 
 
+class _Twice(nn.Module):
+    """One batch norm, called twice and by its argument's name."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(4)
+        self.first, self.second, self.last = nn.Linear(6, 8), nn.Linear(8, 8), nn.Linear(8, 5)
+        self.norm = nn.BatchNorm1d(8)
+
+    def forward(self, x):
+        once = torch.tanh(self.norm(input=self.first(x)))
+        return self.last(torch.tanh(self.norm(input=3 * self.second(once))))
+
+
+def test_held_still_a_norm_that_is_called_twice_has_the_statistics_of_each_call():
+    model, x = _Twice().double().train(), batch().inputs
+    with recorded(model) as statistics:
+        expected = model(x)
+    with held(model, statistics) as still:
+        torch.testing.assert_close(still(x), expected)
+        torch.testing.assert_close(still(x[3:4]), expected[3:4])
+
+
+def test_held_still_norms_without_running_statistics_do_not_mix_examples():
+    b = batch()
+    model = (
+        nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8, track_running_stats=False), nn.Linear(8, 5)).double().eval()
+    )
+    with recorded(model) as statistics:
+        expected = model(b.inputs)
+    with held(model, statistics) as still:
+        torch.testing.assert_close(still(b.inputs[3:4]), expected[3:4])
+    assert norm.running_mean is None
+
+
+@pytest.mark.parametrize("objective", HELD, ids=["calmo", "flat", "rob", "tail", "log"])
+def test_the_value_is_the_same_where_no_gradient_is_recorded(objective):
+    model, b = network(norm=True).train(), batch()
+    expected = value(objective, model, b).detach()
+    with torch.no_grad():
+        assert float(value(objective, model, b)) == pytest.approx(float(expected), rel=1e-12)
+
+
+@pytest.mark.parametrize("objective", HELD, ids=["calmo", "flat", "rob", "tail", "log"])
+def test_a_compiled_network_has_the_gradient_of_the_plain_one(objective):
+    """torch.compile keeps graphs that know nothing of hooks made later."""
+    b = batch()
+    plainly = network(norm=True).train()
+    weights = list(plainly.parameters())
+    compiled = torch.compile(plainly, backend="eager")
+    with torch.no_grad():
+        compiled(b.inputs)
+    before = copy.deepcopy(plainly.state_dict())
+    found = []
+    for model in (plainly, compiled, compiled):
+        plainly.load_state_dict(before)
+        found.append(torch.autograd.grad(value(objective, model, copy.copy(b)), weights))
+    for other in found[1:]:
+        for one, two in zip(found[0], other, strict=True):
+            torch.testing.assert_close(one, two)
+    torch.compiler.reset()
+
+
+@pytest.mark.parametrize("objective", HELD, ids=["calmo", "flat", "rob", "tail", "log"])
+def test_networks_in_half_precision_with_batch_norm(objective):
+    model, b = network(norm=True).train().bfloat16(), batch()
+    found = value(objective, model, b._replace(inputs=b.inputs.bfloat16()))
+    found.backward()
+    assert bool(found.isfinite())
+    assert all(bool(each.grad.isfinite().all()) for each in model.parameters())
+
+
 def test_dropout_takes_no_part_in_the_regularisers():
     model, b = network(dropout=0.5).train(), batch()
     torch.manual_seed(0)
@@ -352,6 +424,13 @@ def test_half_precision_stays_out_of_the_regularisers():
         found = sf.losses.CalMO(eps=0.3)(model, b)
     assert not torch.equal(rough, plain(model, b))
     torch.testing.assert_close(found - rough, exact, rtol=1e-4, atol=1e-6)
+
+    def regularised(rounded):
+        with torch.autocast("cpu", torch.bfloat16, enabled=rounded):
+            term = sf.losses.CalMO(eps=0.3, robust=0.0, smooth=1.0)(model, b) - plain(model, b)
+        return torch.autograd.grad(term, model[0].weight)[0]
+
+    torch.testing.assert_close(regularised(True), regularised(False), rtol=1e-4, atol=1e-6)
     once, scaled = (torch.autograd.grad(s * sf.losses.CalMO(eps=0.3)(model, b), model[0].weight)[0] for s in (1, 1024))
     torch.testing.assert_close(scaled, 1024 * once)
 

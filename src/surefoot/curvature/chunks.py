@@ -19,7 +19,7 @@ from surefoot.checks import whole
 from surefoot.errors import BadInput
 from surefoot.forward import evaluating
 
-__all__ = ["Data", "frozen", "plain_mode", "saved_bytes", "ties_rows"]
+__all__ = ["Data", "frozen", "plain_mode", "saved_bytes", "ties_rows", "uncompiled"]
 
 # A model's modes, hooks and parameters are swapped while it is used, and forward mode has one level for all threads.
 _LOCK = threading.RLock()
@@ -95,7 +95,7 @@ def frozen(model: nn.Module, batch_norm: str) -> Iterator[None]:
     """
     if batch_norm not in ("eval", "train"):
         raise BadInput(f"batch_norm must be 'eval' or 'train'; got {batch_norm!r}")
-    with _alone(), _uncompiled(), _own_buffers(model), evaluating(model), torch.random.fork_rng(devices=[]):
+    with _alone(), uncompiled(), _own_buffers(model), evaluating(model), torch.random.fork_rng(devices=[]):
         norms = [module for module in model.modules() if isinstance(module, _BatchNorm) and batch_norm == "train"]
         tracked = [(module, module.running_mean, module.running_var, module.track_running_stats) for module in norms]
         try:
@@ -126,7 +126,7 @@ def ties_rows(model: nn.Module) -> bool:
     return any(isinstance(module, _BatchNorm) and module.running_mean is None for module in model.modules())
 
 
-def _uncompiled() -> AbstractContextManager[None]:
+def uncompiled() -> AbstractContextManager[None]:
     """Run what torch.compile made as it was written: its graphs call no hooks and have no second derivatives."""
     if "torch._dynamo" not in sys.modules:  # nothing was compiled, and the import takes seconds
         return contextlib.nullcontext()

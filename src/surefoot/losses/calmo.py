@@ -75,15 +75,15 @@ class CalMO(Objective):
         clean = batch.inputs.detach().requires_grad_()
         with held(model, statistics) as still:
             logits = wide(still(clean))
+        moved = self._moved(model, statistics, batch, clean, logits) if self.robust else None
         found = logits.new_zeros(len(logits))
-        if self.robust:
-            moved = self._moved(model, statistics, batch, clean, logits)
-            with held(model, statistics) as still:
+        with held(model, statistics) as still:
+            if moved is not None:
                 log_p, log_q = logits.log_softmax(dim=1), wide(still(moved)).log_softmax(dim=1)
-            found = found + self.robust * (log_p.exp() * (log_p - log_q)).sum(dim=1)
-        if self.smooth:
-            slope = slope_of(rival_gaps(logits, batch.labels, 1).squeeze(1), clean)
-            found = found + self.smooth * slope.flatten(1).square().sum(dim=1)
+                found = found + self.robust * (log_p.exp() * (log_p - log_q)).sum(dim=1)
+            if self.smooth:
+                slope = slope_of(rival_gaps(logits, batch.labels, 1).squeeze(1), clean)
+                found = found + self.smooth * slope.flatten(1).square().sum(dim=1)
         return found
 
     def _moved(self, model: nn.Module, statistics: Statistics, batch: Batch, clean: Tensor, logits: Tensor) -> Tensor:

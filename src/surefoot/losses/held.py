@@ -12,6 +12,7 @@ learns in training mode is useless in eval mode.
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -21,39 +22,51 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
-from surefoot.curvature.chunks import plain_mode
+from surefoot.curvature.chunks import plain_mode, uncompiled
 from surefoot.forward import evaluating
 
 __all__ = ["Statistics", "constant", "held", "recorded"]
 
-Statistics = dict[nn.Module, tuple[Tensor, Tensor]]
+# Of each batch norm the (C,) mean and variance at each of its calls in a pass, in order.
+Statistics = dict[nn.Module, list[tuple[Tensor, Tensor]]]
 
 
 @contextlib.contextmanager
 def recorded(model: nn.Module) -> Iterator[Statistics]:
-    """(C,) mean and variance of what each batch norm in training mode meets inside the block (the last time, if twice).
+    """The statistics of what each batch norm that uses the batch's own meets in the one pass inside the block.
 
     They are differentiable by the weights, where gradients are recorded.
     """
-    found: Statistics = {}
+    norms = [each for each in model.modules() if isinstance(each, _BatchNorm) and (each.training or _untracked(each))]
+    found: Statistics = {norm: [] for norm in norms}
 
-    def keep(module: nn.Module, inputs: tuple[Any, ...]) -> None:
-        x = inputs[0].float() if inputs[0].dtype in (torch.float16, torch.bfloat16) else inputs[0]
+    def keep(module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
+        x = inputs[0] if inputs else named["input"]
+        x = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
         variance, mean = torch.var_mean(x, [0, *range(2, x.ndim)], correction=0)
-        found[module] = mean, variance
+        found[module].append((mean, variance))
 
-    norms = [each for each in model.modules() if isinstance(each, _BatchNorm) and each.training]
-    handles = [norm.register_forward_pre_hook(keep) for norm in norms]
+    handles = [norm.register_forward_pre_hook(keep, with_kwargs=True) for norm in norms]
     try:
-        yield found
+        with uncompiled() if norms else contextlib.nullcontext():
+            yield found
     finally:
         for handle in handles:
             handle.remove()
+        for norm in norms:
+            if not found[norm]:  # it takes no part in the pass
+                del found[norm]
+
+
+def _untracked(norm: _BatchNorm) -> bool:
+    return norm.running_mean is None
 
 
 def constant(statistics: Statistics) -> Statistics:
     """The same without their dependence on the weights: enough, and cheaper, for gradients by the inputs alone."""
-    return {module: (mean.detach(), variance.detach()) for module, (mean, variance) in statistics.items()}
+    return {
+        norm: [(mean.detach(), variance.detach()) for mean, variance in calls] for norm, calls in statistics.items()
+    }
 
 
 @contextlib.contextmanager
@@ -64,13 +77,11 @@ def held(model: nn.Module, statistics: Statistics) -> Iterator[nn.Module]:
     the first rank's statistics over these before each pass. Gradients are still averaged, in the one backward.
     """
     before = {module: dict(module._buffers) for module in statistics}
-    with evaluating(model), plain_mode(), sdpa_kernel(SDPBackend.MATH), torch.enable_grad():
-        handles = []
+    handles = []
+    with evaluating(model), plain_mode(), uncompiled(), sdpa_kernel(SDPBackend.MATH), torch.enable_grad():
         try:
-            for module, (mean, variance) in statistics.items():
-                module._buffers["running_mean"], module._buffers["running_var"] = mean.detach(), variance.detach()
-                if mean.requires_grad:
-                    handles.append(module.register_forward_pre_hook(_through(module, mean, variance)))
+            for module, calls in statistics.items():
+                handles.append(module.register_forward_pre_hook(_through(calls), with_kwargs=True))
             yield model.module if isinstance(model, DistributedDataParallel) else model
         finally:
             for handle in handles:
@@ -79,18 +90,28 @@ def held(model: nn.Module, statistics: Statistics) -> Iterator[nn.Module]:
                 module._buffers.update(buffers)
 
 
-def _through(norm: Any, mean: Tensor, variance: Tensor) -> Callable[[nn.Module, tuple[Any, ...]], tuple[Any, ...]]:
-    """A hook that leaves batch norm's input as it is, and lets gradients reach the statistics.
+Hook = Callable[[Any, tuple[Any, ...], dict[str, Any]], tuple[Any, Any]]
+
+
+def _through(calls: list[tuple[Tensor, Tensor]]) -> Hook:
+    """A hook that gives batch norm the statistics of its next call, and lets gradients reach them.
 
     torch's batch norm sees running statistics as constants μ₀, σ₀. Given σ₀(x − μ)/σ + μ₀, which is x, it computes
     (x − μ)/σ with the derivatives of μ and σ.
     """
-    scale = ((variance.detach() + norm.eps) / (variance + norm.eps)).sqrt()
-    shift = mean.detach() - mean * scale
+    turns = itertools.cycle(calls)
 
-    def moved(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-        x = inputs[0]
-        shape = (1, -1, *(1 for _ in x.shape[2:]))
-        return torch.addcmul(shift.to(x).view(shape), x, scale.to(x).view(shape)), *inputs[1:]
+    def moved(norm: Any, inputs: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, Any]:
+        x = inputs[0] if inputs else named["input"]
+        mean, variance = next(turns)
+        kept = x.dtype if norm.weight is None else norm.weight.dtype  # torch wants statistics of the weights' precision
+        norm._buffers["running_mean"] = mean.detach().to(kept)
+        norm._buffers["running_var"] = variance.detach().to(kept)
+        if mean.requires_grad:
+            scale = ((variance.detach() + norm.eps) / (variance + norm.eps)).sqrt()
+            shift = mean.detach() - mean * scale
+            shape = (1, -1, *(1 for _ in x.shape[2:]))
+            x = torch.addcmul(shift.to(x).view(shape), x, scale.to(x).view(shape))
+        return ((x, *inputs[1:]), named) if inputs else (inputs, named | {"input": x})
 
     return moved
