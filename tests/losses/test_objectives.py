@@ -264,9 +264,8 @@ def test_held_still_a_norm_that_is_called_twice_has_the_statistics_of_each_call(
 
 def test_held_still_norms_without_running_statistics_do_not_mix_examples():
     b = batch()
-    model = (
-        nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8, track_running_stats=False), nn.Linear(8, 5)).double().eval()
-    )
+    norm = nn.BatchNorm1d(8, track_running_stats=False)
+    model = nn.Sequential(nn.Linear(6, 8), norm, nn.Linear(8, 5)).double().eval()
     with recorded(model) as statistics:
         expected = model(b.inputs)
     with held(model, statistics) as still:
