@@ -109,9 +109,9 @@ def test_the_curvature_read_is_that_of_a_loss_that_has_one(tmp_path):
 
 def test_the_price_counts_what_the_loss_costs(tmp_path, capsys):
     found = run(spec(CSAM, steps=2, loss=named("calmo"), track={"every": 2}), tmp_path)
-    assert found.final["gradients"] == 2 * 2 * 6
+    assert found.final["gradients"] == 2 * 2 * 7
     show(found)
-    assert "24 gradients of the cross-entropy, 12 a step" in capsys.readouterr().out
+    assert "28 gradients of the cross-entropy, 14 a step" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
