@@ -56,7 +56,7 @@ class CalMO(Objective):
         self.steps, self.step, self.reuse = whole("steps", steps, 1), positive("step", step), flag("reuse", reuse)
         self._kept: tuple[Batch, Tensor] | None = None
         # Held passes, clean and moved, cost a gradient each, ascent steps two thirds (the first shares the clean pass),
-        # the gradient of the slope about two: 7, and 7.7 as benchmarks/losses.py measures it.
+        # the gradient of the slope about two: 7, and 7.5 as benchmarks/losses.py measures it.
         attack = 1 + (2 * self.steps - 1) / 3 if self.robust else 0.0
         extra = 1 + attack + (2 if self.smooth else 0) if self.robust or self.smooth else 0.0
         self.gradients = round(1 + extra)
