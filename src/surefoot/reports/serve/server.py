@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import secrets
+import signal
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -36,7 +37,10 @@ def serve(folder: Path, port: int, say: Callable[[str], None], note: Callable[[s
         keeper = Keeper(folder, RunData(folder), note)
         app = Guard(make_app(keeper, shell(folder)), token, [f"{_HOST}:{port}", f"localhost:{port}"], served_policy())
         say(f"http://{_HOST}:{port}/?token={token}")
-        _Server(app, keeper).run(sockets=[door])
+        server = _Server(app, keeper)
+        server.run(sockets=[door])
+    if server.interrupted:  # uvicorn raises the signal again; on a busy machine it was seen to end with 0
+        raise KeyboardInterrupt
 
 
 class _Server(uvicorn.Server):
@@ -50,9 +54,11 @@ class _Server(uvicorn.Server):
             )
         )  # fmt: skip
         self._keeper = keeper
+        self.interrupted = False
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Tell the keeper as well."""
+        self.interrupted |= sig == signal.SIGINT
         self._keeper.stop()
         super().handle_exit(sig, frame)
 
