@@ -23,6 +23,7 @@ GROUPS = dict.fromkeys(
         "histograms",
         "bounds",
         "robust",
+        "test_curvature",
     ),
     1,
 )

@@ -25,7 +25,12 @@ def reading(step, steps, lr, seed, bounds=True):
             f"{part}.confidence": 0.1 + 0.89 * t,
             f"{part}.log_q": 1 - 5 * t,
         }
-    found |= {"test.tce": 0.05 * t, "temperature": 1 + t, "batch_sharpness": found["sharpness"] * 1.3}
+    found |= {
+        "test.sharpness": 1 + 50 * t,
+        "test.tce": 0.05 * t,
+        "temperature": 1 + t,
+        "batch_sharpness": found["sharpness"] * 1.3,
+    }
     if bounds:
         found |= {"train.regime": "overlap", "train.theorems.holds": 12, "train.theorems.violated": 0}
         for name, left in (("ece", found["train.ece"]), ("sharpness", found["sharpness"])):

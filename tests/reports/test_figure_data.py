@@ -14,6 +14,7 @@ from surefoot.reports.figures.colours import PALETTE, looks
 from surefoot.reports.figures.compare import compare, not_beaten, settings
 from surefoot.reports.figures.curves import curve, sureness
 from surefoot.reports.figures.panels import PANELS, drawn, wanted
+from surefoot.reports.figures.paper_a import horizons, method
 from surefoot.reports.figures.portrait import correlations, horizon, portrait
 from surefoot.reports.figures.sweeps import sweeps
 from surefoot.reports.figures.thin import evenly, thin
@@ -181,6 +182,24 @@ def test_panels_are_read_and_drawn(tmp_path):
         assert drawn(panel.key("train"))
         assert len(curve(run, panel.key("train"))[0]) == 20
     assert len(curve(run, "nothing")[0]) == 0
+
+
+def test_the_test_set_has_a_sharpness_of_its_own_where_it_was_read(tmp_path):
+    run = read_run(Place(write_run(tmp_path / "a")), wanted)
+    bare = replace(run, columns=replace(run.columns, numbers={
+        name: column for name, column in run.columns.numbers.items() if name != "test.sharpness"
+    }))  # fmt: skip
+    shown = []
+    for each in (run, bare):
+        drawn_ = [(each, ("#000000", "solid"))]
+        panels = method(drawn_).axes  # in rows of two: training, test
+        assert [axes.axison for axes in panels[:-1]] == [True] * (len(panels) - 1)
+        shown.append((panels[-1].axison, len(horizons(drawn_, [each.method]).axes)))
+    assert shown == [(True, 3), (False, 2)]
+    steps, values = horizon(run, "test", "test.sharpness")
+    _, ece = curve(run, "test.ece")
+    assert values[-1] == pytest.approx(np.corrcoef(ece, curve(run, "test.sharpness")[1])[0, 1])
+    assert len(steps) == 20 - 7
 
 
 def swept(axes, seed, ece, outcome="finished", study="s", counted=True):

@@ -114,14 +114,15 @@ def test_readings_hold_what_they_promise(tmp_path):
     found = run(
         spec(
             "csam",
-            track={"every": 6, "hessian": True, "hessian_min": True, "batch_sharpness": True, "histograms": True},
+            track={"every": 6}
+            | dict.fromkeys(("hessian", "hessian_min", "batch_sharpness", "histograms", "test_curvature"), True),
         ),
         tmp_path,
     )
     lines = [json.loads(line) for line in (found.folder / "journal.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [0, 6, 12]
     for name in ("train.ece", "test.kce", "test.tce", "temperature", "train.entropy", "train.log_q", "test.margin_q05",
-                 "sharpness", "hessian", "gradient_norm", "hessian_min", "val.nll",
+                 "sharpness", "test.sharpness", "hessian", "gradient_norm", "hessian_min", "val.nll",
                  "batch_sharpness", "threshold", "rule.epsilon", "rule.lambda",
                  "rule.lambda0", "loss"):  # fmt: skip
         assert name in lines[-1], name

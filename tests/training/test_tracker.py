@@ -44,6 +44,7 @@ def loop(model, data, steps, tracker=None, momentum=0.9, begin=0):
 
 def test_the_run_is_the_same_with_and_without_it():
     groups = dict.fromkeys(("calibration", "margins", "curvature", "hessian", "batch_sharpness", "histograms"), 1)
+    groups["test_curvature"] = 1
     model, train, test = setup()
     twin = copy.deepcopy(model)
     torch.manual_seed(7)
@@ -226,6 +227,35 @@ def test_theorems_hold_at_every_reading():
         assert reading["train.c_j_mean"] <= reading["train.c_j"]
         assert reading["train.regime"] in ("overlap", "interpolating")
         assert "test.c_j" not in reading
+
+
+def test_sharpness_of_the_test_set():
+    model, train, test = setup()
+    groups = {"curvature": 1, "test_curvature": 2}
+    with sf.Tracker(model, train, test, every=groups) as tracker:
+        loop(model, train, 3, tracker)
+    assert ["test.sharpness" in each for each in tracker.readings] == [True, False, True, False]
+    reading = tracker.read(5, everything=True)
+    for name, (x, _) in {"sharpness": train, "test.sharpness": test}.items():
+        exact = sf.curvature.GaussNewton(model, x).top(1, 1e-5, max_matvecs=200)
+        assert reading[name] == pytest.approx(float(exact.values[0]), rel=1e-2)
+    assert reading["test.sharpness_residual"] < 0.1
+    few = sf.Tracker(model, train, test, every=groups, sample=15).read(0)
+    assert few["sharpness_sample"] == few["test.sharpness_sample"] == 15
+    most = sf.Tracker(model, train, test, every=groups, sample=30).read(0)  # more than the test set has
+    assert most["sharpness_sample"] == 30
+    assert "test.sharpness_sample" not in most
+
+
+def test_sharpness_of_the_test_set_goes_on_to_the_bit():
+    model, train, test = setup()
+    first = sf.Tracker(model, train, test, every={"test_curvature": 1})
+    first.read(0)
+    state = copy.deepcopy(first.state_dict())
+    loop(model, train, 3)
+    again = sf.Tracker(model, train, test, every={"test_curvature": 1})
+    again.load_state_dict(*state)
+    assert again.read(3)["test.sharpness"] == first.read(3)["test.sharpness"]
 
 
 def test_the_way_of_an_ascent():

@@ -14,7 +14,7 @@ __all__ = ["GROUPS", "Budget", "Every", "Logarithmic"]
 # What can be read, each at its own cadence.
 GROUPS = (
     "calibration", "margins", "curvature", "hessian", "hessian_min", "batch_sharpness", "histograms", "bounds",
-    "robust", "ascent",
+    "robust", "ascent", "test_curvature",
 )  # fmt: skip
 
 

@@ -117,7 +117,7 @@ class CadenceSpec(_Table):
 
 
 class CurvatureSpec(CadenceSpec):
-    """Also how many training examples are read, by ascents too; all if not given."""
+    """Also how many examples are read, by ascents and of the test set too; all if not given."""
 
     sample: int | None = Field(default=None, ge=1)
 
@@ -137,6 +137,7 @@ class TrackSpec(_Table):
     bounds: CadenceSpec | bool = False
     robust: CadenceSpec | bool = False
     ascent: CadenceSpec | bool = False
+    test_curvature: CadenceSpec | bool = False
     eps: float | None = Field(default=None, gt=0)
     norm: Literal["inf", "2"] = "inf"
 
@@ -166,7 +167,7 @@ class TrackSpec(_Table):
 
     @property
     def sample(self) -> int | None:
-        """Training examples that curvature is read on, if not all."""
+        """Examples that curvature is read on, if not all."""
         return self.curvature.sample if isinstance(self.curvature, CurvatureSpec) else None
 
     @model_validator(mode="after")
@@ -270,8 +271,9 @@ class RunSpec(_Table):
         found = self.model_dump(mode="json")
         if self.track.sample is None and isinstance(found["track"]["curvature"], dict):
             del found["track"]["curvature"]["sample"]
-        if self.track.ascent is False:
-            del found["track"]["ascent"]
+        for group in ("ascent", "test_curvature"):
+            if found["track"][group] is False:
+                del found["track"][group]
         later = ("ensemble", "shift", "ranks")
         return {key: value for key, value in found.items() if value is not None or key not in later}
 

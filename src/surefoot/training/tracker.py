@@ -58,9 +58,9 @@ class Tracker:
         loss: of curvature and gradient: ``"ce"``, ``"mse"``, …; see `surefoot.curvature.GaussNewton`.
         every: steps between readings (50 by default), or a cadence; or one for each group:
             ``{"calibration": 10, "curvature": 100}``. Groups are calibration, margins, curvature, hessian, hessian_min,
-            batch_sharpness, histograms, bounds (the theorems of `surefoot.theory`), robust (needs ``eps``) and ascent
-            (the way that SAM climbs: `surefoot.theory.sam_step`; needs SAM, VASSO or CSAM as ``optimizer``); the
-            first three by default.
+            batch_sharpness, histograms, bounds (the theorems of `surefoot.theory`), robust (needs ``eps``), ascent
+            (the way that SAM climbs: `surefoot.theory.sam_step`; needs SAM, VASSO or CSAM as ``optimizer``) and
+            test_curvature (the sharpness of the loss on ``test``); the first three by default.
         budget: instead: read as often as keeps the price of reading below this share of the training's; ``every`` may
             then name groups, whose numbers do not count.
         batch_size: rows in one of your steps, for prices and batch sharpness; all of ``train`` by default.
@@ -69,8 +69,8 @@ class Tracker:
         loggers: told of every reading, such as those of `surefoot.integrations.loggers`; one that raises is warned of
             once and never stops the loop.
         start: the step recorded on entering, whole, for a loop that goes on with a run that was not tracked.
-        sample: training examples that the curvature and ascent groups read, the same random ones each time; see
-            `surefoot.curvature.Sharpness`. All by default.
+        sample: examples that the curvature, test_curvature and ascent groups read, the same random ones each time;
+            see `surefoot.curvature.Sharpness`. All by default.
         ranks: every rank of torch.distributed has a tracker and gives its own part of the examples; ``batch_size`` is
             that of all together. Readings are those of all examples, the same on every rank; rank 0 writes and logs.
 
@@ -116,12 +116,12 @@ class Tracker:
         self._eps, self._norm = eps, norm
         if ("robust" in self._cadences) != (eps is not None):
             raise BadInput("readings of 'robust' margins and eps go together; give both or neither")
-        self._sample = rows if sample is None else min(whole("sample", sample, self._ranks.count), rows)
-        if self._sample < rows and "bounds" in self._cadences:
+        self._sample = None if sample is None else whole("sample", sample, self._ranks.count)
+        if self._read_on("train") < rows and "bounds" in self._cadences:
             raise BadInput("bounds compare with the sharpness of all training examples; leave out sample, or bounds")
         if "ascent" in self._cadences:
             self._check_ascent()
-        self._reader: Sharpness | None = None
+        self._readers: dict[str, Sharpness] = {}  # of each part whose sharpness is read
         self._starts: dict[str, Tensor] = {}  # of each end of the Hessian's spectrum
         self._out = None if out is None else as_path(out, "out")
         self._notebook: Notebook | None = None
@@ -202,7 +202,8 @@ class Tracker:
         record: dict[str, Any] = {"step": step}
         with self._ranks.same_buffers(self._model):
             self._ranks.check_same(self._model)  # a loop that forgot to average gradients, say
-            once = self._set_up() if {"curvature", "bounds"} & set(due) else 0.0
+            once = self._set_up("train") if {"curvature", "bounds"} & set(due) else 0.0
+            once += self._set_up("test") if "test_curvature" in due else 0.0
             price = self._predictions(due, record)
             for group in due:
                 price += self._GROUPS[group](self, record) if group in self._GROUPS else 0.0
@@ -218,7 +219,11 @@ class Tracker:
 
         What the journal holds beyond this moment is cut off when the tracker that loads this is entered.
         """
-        tensors = {} if self._reader is None else {f"sharpness.{k}": v for k, v in self._reader.state_dict().items()}
+        tensors = {
+            f"{_prefix(part)}sharpness.{k}": v
+            for part, reader in self._readers.items()
+            for k, v in reader.state_dict().items()
+        }
         tensors |= {f"hessian.{name}": start.clone() for name, start in self._starts.items()}
         budget = next((each for each in self._cadences.values() if isinstance(each, Budget)), None)
         kept = None if budget is None else [budget.spent, budget.price, budget.last]
@@ -241,10 +246,12 @@ class Tracker:
                 "tensors and plain must be the two parts of a tracker's state_dict(): t.load_state_dict(*state); got "
                 f"{type(tensors).__name__} and {type(plain).__name__} {sorted(plain) if plain else ''}".rstrip()
             )
-        found = {k.removeprefix("sharpness."): v for k, v in tensors.items() if k.startswith("sharpness.")}
-        if found:
-            with self._ranks.same_buffers(self._model):
-                self._sharpness().load_state_dict(found)
+        for part in ("train", "test"):
+            prefix = f"{_prefix(part)}sharpness."
+            found = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+            if found:
+                with self._ranks.same_buffers(self._model):
+                    self._sharpness(part).load_state_dict(found)
         starts = {k.removeprefix("hessian."): v for k, v in tensors.items() if k.startswith("hessian.")}
         self._starts = {name: start.clone() for name, start in starts.items()}
         for cadence in self._cadences.values():
@@ -291,7 +298,7 @@ class Tracker:
         if part != "train" or not isinstance(loss_named(self._loss), CrossEntropy):
             record.update(bounds_of(part, p, None))
             return 0.0
-        reading = self._sharpness().read(verify=True)
+        reading = self._sharpness("train").read(verify=True)
         record |= {"sharpness": reading.value, "sharpness_residual": reading.residual}
         norms = self._ranks.rows(jacobian_norms(self._model, x)).double().numpy()
         record.update(bounds_of(part, p, Curvature(reading.value, reading.residual, norms)))
@@ -314,33 +321,45 @@ class Tracker:
         found = {"test.tce": float(ece(fitted.apply(p))), "temperature": float(fitted.temperature_)}
         return calibration_of("val", held) | found
 
-    def _set_up(self) -> float:
+    def _set_up(self, part: str) -> float:
         """Make the reader of sharpness ready; the price of finding principal directions, the first time."""
-        first = self._reader is None
-        return 4.5 * (self._sample / self._batch) if self._sharpness().compressed and first else 0.0
+        first = part not in self._readers
+        return 4.5 * (self._read_on(part) / self._batch) if self._sharpness(part).compressed and first else 0.0
 
     @property
     def _passes(self) -> float:
         """A pass over the training set, in gradient steps."""
         return len(self._labels["train"]) / self._batch
 
-    def _sharpness(self) -> Sharpness:
-        if self._reader is None:
-            some = self._sample if self._sample < len(self._labels["train"]) else None
+    def _read_on(self, part: str) -> int:
+        """Examples of a part that its sharpness is read on."""
+        rows = len(self._labels[part])
+        return rows if self._sample is None else min(self._sample, rows)
+
+    def _sharpness(self, part: str) -> Sharpness:
+        if part not in self._readers:
+            count = self._read_on(part)
+            some = count if count < len(self._labels[part]) else None
             settings: dict[str, Any] = {"seed": self._seed, "sample": some, "ranks": self._ranks.count > 1}
-            self._reader = Sharpness(self._model, *self._parts["train"], self._loss, **settings)
-        return self._reader
+            self._readers[part] = Sharpness(self._model, *self._parts[part], self._loss, **settings)
+        return self._readers[part]
 
     def _curvature(self, record: dict[str, Any]) -> float:
         if "sharpness" in record:
             return 0.0  # the bounds needed it, and had it verified
-        reading = self._sharpness().read()
-        record["sharpness"] = reading.value
-        record["sharpness_residual"] = reading.residual
-        if self._sample < len(self._labels["train"]):
-            record["sharpness_sample"] = self._sample
+        return self._curvature_of("train", record)
+
+    def _test_curvature(self, record: dict[str, Any]) -> float:
+        return self._curvature_of("test", record)
+
+    def _curvature_of(self, part: str, record: dict[str, Any]) -> float:
+        reading, count = self._sharpness(part).read(), self._read_on(part)
+        name = f"{_prefix(part)}sharpness"
+        record |= {name: reading.value, f"{name}_residual": reading.residual}
+        if count < len(self._labels[part]):
+            record[f"{name}_sample"] = count
         # A full product costs 1.0 to 1.5 gradient steps, a compressed one about an eighth of one.
-        return self._sample / self._batch * (1 + (1.5 * reading.full_products or 0.12 * reading.matvecs))
+        return count / self._batch * (1 + (1.5 * reading.full_products or 0.12 * reading.matvecs))
 
     def _hessian(self, record: dict[str, Any]) -> float:
         operator = self._full_hessian()
@@ -383,8 +402,9 @@ class Tracker:
     def _ascent(self, record: dict[str, Any]) -> float:
         """κ_min on the way from θ to θ̃ on the training examples, and λ (paper B, Figure 2)."""
         x, y = self._parts["train"]
-        if self._sample < len(y):
-            drawn = torch.randperm(len(y), generator=generator(self._seed, "sample"))[: self._sample]
+        count = self._read_on("train")
+        if count < len(y):
+            drawn = torch.randperm(len(y), generator=generator(self._seed, "sample"))[:count]
             x, y = x[drawn], y[drawn]
         record |= ascent_of(self._model, x, y, radius_of(self._optimizer))
         return 2 * 40 * PLACES * len(y) / self._batch  # both ends of the spectrum, some forty products each
@@ -395,6 +415,7 @@ class Tracker:
         "hessian_min": _hessian_min,
         "batch_sharpness": _batches,
         "ascent": _ascent,
+        "test_curvature": _test_curvature,
     }
 
     def _of_optimizer(self) -> dict[str, float]:
@@ -407,6 +428,11 @@ class Tracker:
         if rate is None:  # a rule that finds its own, such as Adafactor
             return rule
         return {"lr": float(rate), "threshold": 2 / float(rate) if rate > 0 else math.inf, **rule}
+
+
+def _prefix(part: str) -> str:
+    """Before the name of a part's sharpness: that of the training set is the plain one."""
+    return "" if part == "train" else f"{part}."
 
 
 def _cadences(every: int | Cadence | Mapping[str, int | Cadence] | None, budget: float | None) -> dict[str, Cadence]:

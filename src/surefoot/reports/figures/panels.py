@@ -70,7 +70,7 @@ FINAL = (
 )  # fmt: skip
 
 _COLUMNS = {panel.key(part) for panel in PANELS for part in ("train", "test")} | {
-    "threshold", "hessian", "temperature", "train.log_q_attack",
+    "threshold", "hessian", "test.sharpness", "temperature", "train.log_q_attack",
     "train.log_q_certified", "train.theorems.holds", "train.theorems.violated",
     "rule.epsilon", "rule.lambda", "rule.lambda0",
 }  # fmt: skip

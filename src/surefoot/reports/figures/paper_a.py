@@ -1,8 +1,9 @@
-"""Paper A"s figures: what training does to loss, calibration and sharpness."""
+"""Paper A's figures: what training does to loss, calibration and sharpness."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from surefoot.reports.figures.curves import curve
@@ -49,25 +50,31 @@ def dynamics(drawn: Sequence[Drawn], names: Sequence[str]) -> Figure | None:
 
 
 def method(chosen: Sequence[Drawn]) -> Figure | None:
-    """Figures A2 to A7 and A9 to A14: everything about one method; training left, test right."""
+    """Figures A2 to A7 and A9 to A14: everything about one method; training left, test right.
+
+    Sharpness is that of the loss on the same half, where ``test_curvature`` was read.
+    """
     rows = [panel for panel in PANELS if panel.name not in ("batch_sharpness", "log_q", "test.tce")]
     rows = [panel for panel in rows if any(len(curve(run, panel.key("train"))[0]) for run, _ in chosen)]
     if not rows:
         return None
     figure = new_figure(4.4, 1.15 * len(rows) + 0.4)
     grid = figure.subplots(len(rows), 2, squeeze=False, sharex=True)
+    lowest = [0, 0]
     for row, panel in enumerate(rows):
-        for column, part in enumerate(("train", "test")):
-            if panel.parts or part == "train":
-                draw_panel(grid[row, column], panel, chosen, part)
-            else:
-                grid[row, column].set_axis_off()
+        of_test = replace(panel, name="test.sharpness") if panel.name == "sharpness" else panel
+        draw_panel(grid[row, 0], panel, chosen, "train")
+        lowest[0] = row
+        if any(len(curve(run, of_test.key("test"))[0]) for run, _ in chosen):
+            draw_panel(grid[row, 1], of_test, chosen, "test")
+            lowest[1] = row
+        else:
+            grid[row, 1].set_axis_off()
     grid[0, 0].set_title(f"{said(chosen[0][0].method)}, training", parse_math=False)
     grid[0, 1].set_title("test")
-    for column, part in enumerate(("train", "test")):
-        last = max(row for row, panel in enumerate(rows) if panel.parts or part == "train")
-        grid[last, column].set_xlabel("step")
-        grid[last, column].tick_params(labelbottom=True)
+    for column, row in enumerate(lowest):
+        grid[row, column].set_xlabel("step")
+        grid[row, column].tick_params(labelbottom=True)
     if len({run.rate for run, _ in chosen}) > 1:
         draw_legend(grid[0, 0])
     return figure
@@ -95,23 +102,32 @@ def portraits(drawn: Sequence[Drawn]) -> Figure | None:
 
 
 def horizons(drawn: Sequence[Drawn], names: Sequence[str]) -> Figure | None:
-    """Table 1 as a function of where training stops: r of ECE with sharpness over the readings up to each step."""
+    """Table 1 as a function of where training stops: r of ECE with sharpness over the readings up to each step.
+
+    Of test ECE also with the sharpness on the test set, where ``test_curvature`` was read.
+    """
     drawn = [each for each in drawn if horizon(each[0])[0]]
     names = [name for name in names if any(run.method == name for run, _ in drawn)][:8]
     if not names:
         return None
-    figure = new_figure(1.55 * len(names) + 0.4, 2.8)
-    grid = figure.subplots(2, len(names), squeeze=False, sharex=True, sharey=True)
+    pairs = [("train", "sharpness"), ("test", "sharpness"), ("test", "test.sharpness")]
+    pairs = [pair for pair in pairs if any(horizon(run, *pair)[0] for run, _ in drawn)]
+    figure = new_figure(1.55 * len(names) + 0.4, 1.2 * len(pairs) + 0.4)
+    grid = figure.subplots(len(pairs), len(names), squeeze=False, sharex=True, sharey=True)
     for column, name in enumerate(names):
         chosen = [each for each in drawn if each[0].method == name]
-        for axes, part in zip(grid[:, column], ("train", "test"), strict=True):
+        for axes, (part, sharpness) in zip(grid[:, column], pairs, strict=True):
             axes.axhline(0, color=QUIET, linewidth=0.6)
             for run, (colour, dash) in chosen:
-                axes.plot(*horizon(run, part), color=colour, linestyle=DASHES[dash], label=f"η = {run.rate:.3g}")
+                found = horizon(run, part, sharpness)
+                axes.plot(*found, color=colour, linestyle=DASHES[dash], label=f"η = {run.rate:.3g}")
             if not column:
-                axes.set(ylabel=f"r, {part} ECE", ylim=(-1.05, 1.05))
+                axes.set(ylabel=f"r, {part} ECE,\n{_OF[sharpness]}", ylim=(-1.05, 1.05))
         grid[0, column].set_title(said(name), parse_math=False)
-        grid[1, column].set_xlabel("training stops at")
+        grid[-1, column].set_xlabel("training stops at")
         if len({run.rate for run, _ in chosen}) > 1:
-            draw_legend(grid[1, column], below=True)
+            draw_legend(grid[-1, column], below=True)
     return figure
+
+
+_OF = {"sharpness": "train sharpness", "test.sharpness": "test sharpness"}

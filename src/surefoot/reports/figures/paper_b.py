@@ -1,4 +1,4 @@
-"""Paper B"s figures: confidence, SAM"s ascent, temperatures, radius and exponent."""
+"""Paper B's figures: confidence, SAM's ascent, temperatures, radius and exponent."""
 
 from __future__ import annotations
 

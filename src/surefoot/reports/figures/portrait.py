@@ -13,10 +13,10 @@ from surefoot.studies.statistics import lead, pearson, spearman
 __all__ = ["correlations", "horizon", "portrait"]
 
 
-def portrait(run: RunFacts, part: str = "train") -> dict[str, list[float]]:
+def portrait(run: RunFacts, part: str = "train", sharpness: str = "sharpness") -> dict[str, list[float]]:
     """``sharpness``, ``ece`` and ``step`` of the readings that hold both; the first and last are start and end."""
     columns = run.columns.numbers
-    found = [columns.get(name) for name in ("step", "sharpness", f"{part}.ece")]
+    found = [columns.get(name) for name in ("step", sharpness, f"{part}.ece")]
     if any(column is None for column in found):
         return {"step": [], "sharpness": [], "ece": []}
     values = np.stack([column for column in found if column is not None])
@@ -24,12 +24,14 @@ def portrait(run: RunFacts, part: str = "train") -> dict[str, list[float]]:
     return dict(zip(("step", "sharpness", "ece"), values.tolist(), strict=True))
 
 
-def horizon(run: RunFacts, part: str = "train", fewest: int = 8) -> tuple[list[float], list[float]]:
+def horizon(
+    run: RunFacts, part: str = "train", sharpness: str = "sharpness", fewest: int = 8
+) -> tuple[list[float], list[float]]:
     """Steps, and Pearson's r of ECE with sharpness over the readings up to each: Table 1, had training stopped there.
 
     From the ``fewest``-th reading on; a correlation of fewer says little.
     """
-    path = portrait(run, part)
+    path = portrait(run, part, sharpness)
     ends = range(fewest, len(path["step"]) + 1)
     found = [(path["step"][end - 1], pearson(path["ece"][:end], path["sharpness"][:end])) for end in ends]
     found = [(step, value) for step, value in found if math.isfinite(value)]

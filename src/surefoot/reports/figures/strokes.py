@@ -1,4 +1,4 @@
-"""What all of matplotlib"s figures share: lines, legends, names that a font can draw."""
+"""What all of matplotlib's figures share: lines, legends, names that a font can draw."""
 
 from __future__ import annotations
 

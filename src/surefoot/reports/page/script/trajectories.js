@@ -101,6 +101,7 @@ function drawPanel(room, each, groups) {
   const parts = each.parts ? (state.parts === "both" ? ["train", "test"] : [state.parts]) : [""];
   const lines = parts.flatMap((part) => groups.flatMap((group) =>
     traces(group, part ? `${part}.${each.name}` : each.name, part === "test" ? "dot" : null)));
+  if (each.name === "sharpness" && state.parts !== "train") lines.push(...groups.flatMap((group) => traces(group, "test.sharpness", "dot")));
   if (!lines.length) {
     room.replaceWith(nothing(`Not read in these runs; turn it on with ${setting(each.name)}.`));
     return;
