@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -13,9 +13,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from surefoot.checks import whole
-from surefoot.curvature import Hessian, Sharpness, jacobian_norms
-from surefoot.curvature.batch_sharpness import batch_sharpness
-from surefoot.curvature.lanczos import Eigenpairs
+from surefoot.curvature import jacobian_norms
 from surefoot.curvature.losses import CrossEntropy, loss_named
 from surefoot.curvature.problem import Loss
 from surefoot.door import as_path
@@ -24,11 +22,10 @@ from surefoot.forward import CHUNK, logits_of
 from surefoot.metrics import ece
 from surefoot.predictions import Predictions
 from surefoot.ranks import ALONE, all_ranks, unwrapped
-from surefoot.seeds import generator
 from surefoot.theory.sample import Curvature
-from surefoot.training.ascent import PLACES, ascent_of, radius_of
 from surefoot.training.bounds import bounds_of, robust_moments
 from surefoot.training.cadence import GROUPS, Budget, Every, Logarithmic
+from surefoot.training.curvatures import Curvatures
 from surefoot.training.journal import JOURNAL, Notebook, read_journal
 from surefoot.training.loggers import Logger, Loggers
 from surefoot.training.readings import arrays_of, calibration_of, margins_of
@@ -116,13 +113,15 @@ class Tracker:
         self._eps, self._norm = eps, norm
         if ("robust" in self._cadences) != (eps is not None):
             raise BadInput("readings of 'robust' margins and eps go together; give both or neither")
-        self._sample = None if sample is None else whole("sample", sample, self._ranks.count)
-        if self._read_on("train") < rows and "bounds" in self._cadences:
+        some = None if sample is None else whole("sample", sample, self._ranks.count)
+        counts = {name: len(y) for name, y in self._labels.items()}
+        self._curvatures = Curvatures(
+            self._model, self._parts, counts, loss, self._batch, self._seed, some, self._optimizer, self._ranks
+        )
+        if self._curvatures.count("train") < rows and "bounds" in self._cadences:
             raise BadInput("bounds compare with the sharpness of all training examples; leave out sample, or bounds")
         if "ascent" in self._cadences:
-            self._check_ascent()
-        self._readers: dict[str, Sharpness] = {}  # of each part whose sharpness is read
-        self._starts: dict[str, Tensor] = {}  # of each end of the Hessian's spectrum
+            self._curvatures.check_ascent()
         self._out = None if out is None else as_path(out, "out")
         self._notebook: Notebook | None = None
         self._offsets: tuple[int, int] | None = None  # where the journal ends, once it was opened
@@ -202,11 +201,9 @@ class Tracker:
         record: dict[str, Any] = {"step": step}
         with self._ranks.same_buffers(self._model):
             self._ranks.check_same(self._model)  # a loop that forgot to average gradients, say
-            once = self._set_up("train") if {"curvature", "bounds"} & set(due) else 0.0
-            once += self._set_up("test") if "test_curvature" in due else 0.0
+            once = self._curvatures.set_up(due)
             price = self._predictions(due, record)
-            for group in due:
-                price += self._GROUPS[group](self, record) if group in self._GROUPS else 0.0
+            price += sum(self._curvatures.read(group, record) for group in due)
         self.price += price + once
         for cadence in {id(each): each for each in self._cadences.values()}.values():
             if isinstance(cadence, Budget):
@@ -219,18 +216,12 @@ class Tracker:
 
         What the journal holds beyond this moment is cut off when the tracker that loads this is entered.
         """
-        tensors = {
-            f"{_prefix(part)}sharpness.{k}": v
-            for part, reader in self._readers.items()
-            for k, v in reader.state_dict().items()
-        }
-        tensors |= {f"hessian.{name}": start.clone() for name, start in self._starts.items()}
         budget = next((each for each in self._cadences.values() if isinstance(each, Budget)), None)
         kept = None if budget is None else [budget.spent, budget.price, budget.last]
         if self._notebook is not None:
             self._notebook.sync()  # a state must not name records that a crash could take back
             self._offsets = self._notebook.offsets
-        return tensors, {
+        return self._curvatures.state_dict(), {
             **({} if self._offsets is None else {"offsets": list(self._offsets)}),
             "budget": kept,
             "read_at": self._read_at,
@@ -246,14 +237,8 @@ class Tracker:
                 "tensors and plain must be the two parts of a tracker's state_dict(): t.load_state_dict(*state); got "
                 f"{type(tensors).__name__} and {type(plain).__name__} {sorted(plain) if plain else ''}".rstrip()
             )
-        for part in ("train", "test"):
-            prefix = f"{_prefix(part)}sharpness."
-            found = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
-            if found:
-                with self._ranks.same_buffers(self._model):
-                    self._sharpness(part).load_state_dict(found)
-        starts = {k.removeprefix("hessian."): v for k, v in tensors.items() if k.startswith("hessian.")}
-        self._starts = {name: start.clone() for name, start in starts.items()}
+        with self._ranks.same_buffers(self._model):
+            self._curvatures.load_state_dict(tensors)
         for cadence in self._cadences.values():
             if isinstance(cadence, Budget) and plain["budget"] is not None:
                 spent, price, last = plain["budget"]
@@ -265,8 +250,8 @@ class Tracker:
             scalars, arrays = plain["offsets"]
             self._offsets = int(scalars), int(arrays)
 
-    # Each group adds to the record and returns its price in gradient steps: a forward pass is half of one for an MLP,
-    # whose inputs need no gradient, and a third for deeper networks. We count the half.
+    # A reading has a price in gradient steps: a forward pass is half of one for an MLP, whose inputs need no gradient,
+    # and a third for deeper networks. We count the half.
 
     def _predictions(self, due: list[str], record: dict[str, Any]) -> float:
         wanted = [group for group in ("calibration", "margins", "histograms", "bounds", "robust") if group in due]
@@ -298,11 +283,10 @@ class Tracker:
         if part != "train" or not isinstance(loss_named(self._loss), CrossEntropy):
             record.update(bounds_of(part, p, None))
             return 0.0
-        reading = self._sharpness("train").read(verify=True)
-        record |= {"sharpness": reading.value, "sharpness_residual": reading.residual}
+        reading = self._curvatures.verified(record)
         norms = self._ranks.rows(jacobian_norms(self._model, x)).double().numpy()
         record.update(bounds_of(part, p, Curvature(reading.value, reading.residual, norms)))
-        return (p.classes + 2) * self._passes
+        return (p.classes + 2) * len(self._labels["train"]) / self._batch
 
     def _predicted(self, part: str, record: dict[str, Any]) -> Predictions | None:
         logits = self._ranks.rows(logits_of(self._model, self._parts[part][0], CHUNK))
@@ -321,103 +305,6 @@ class Tracker:
         found = {"test.tce": float(ece(fitted.apply(p))), "temperature": float(fitted.temperature_)}
         return calibration_of("val", held) | found
 
-    def _set_up(self, part: str) -> float:
-        """Make the reader of sharpness ready; the price of finding principal directions, the first time."""
-        first = part not in self._readers
-        return 4.5 * (self._read_on(part) / self._batch) if self._sharpness(part).compressed and first else 0.0
-
-    @property
-    def _passes(self) -> float:
-        """A pass over the training set, in gradient steps."""
-        return len(self._labels["train"]) / self._batch
-
-    def _read_on(self, part: str) -> int:
-        """Examples of a part that its sharpness is read on."""
-        rows = len(self._labels[part])
-        return rows if self._sample is None else min(self._sample, rows)
-
-    def _sharpness(self, part: str) -> Sharpness:
-        if part not in self._readers:
-            count = self._read_on(part)
-            some = count if count < len(self._labels[part]) else None
-            settings: dict[str, Any] = {"seed": self._seed, "sample": some, "ranks": self._ranks.count > 1}
-            self._readers[part] = Sharpness(self._model, *self._parts[part], self._loss, **settings)
-        return self._readers[part]
-
-    def _curvature(self, record: dict[str, Any]) -> float:
-        if "sharpness" in record:
-            return 0.0  # the bounds needed it, and had it verified
-        return self._curvature_of("train", record)
-
-    def _test_curvature(self, record: dict[str, Any]) -> float:
-        return self._curvature_of("test", record)
-
-    def _curvature_of(self, part: str, record: dict[str, Any]) -> float:
-        reading, count = self._sharpness(part).read(), self._read_on(part)
-        name = f"{_prefix(part)}sharpness"
-        record |= {name: reading.value, f"{name}_residual": reading.residual}
-        if count < len(self._labels[part]):
-            record[f"{name}_sample"] = count
-        # A full product costs 1.0 to 1.5 gradient steps, a compressed one about an eighth of one.
-        return count / self._batch * (1 + (1.5 * reading.full_products or 0.12 * reading.matvecs))
-
-    def _hessian(self, record: dict[str, Any]) -> float:
-        operator = self._full_hessian()
-        record["gradient_norm"] = float(operator.gradient().norm())
-        return self._passes + self._edge("hessian", operator.top, record)
-
-    def _hessian_min(self, record: dict[str, Any]) -> float:
-        return self._edge("hessian_min", self._full_hessian().bottom, record)
-
-    def _full_hessian(self) -> Hessian:
-        return Hessian(self._model, *self._parts["train"], self._loss, ranks=self._ranks.count > 1)
-
-    def _edge(self, name: str, find: Callable[..., Eigenpairs], record: dict[str, Any]) -> float:
-        found = find(1, 1e-2, self._starts.pop(name, None), max_matvecs=24)
-        record[name] = float(found.values[0])
-        if found.outcome != "non-finite":
-            self._starts[name] = found.vectors
-        return self._passes * found.matvecs
-
-    def _batches(self, record: dict[str, Any]) -> float:
-        settings: dict[str, Any] = {"tol": 0.1, "max_batches": 40, "ranks": self._ranks.count > 1}
-        found = batch_sharpness(
-            self._model, *self._parts["train"], self._batch, self._seed, loss=self._loss, **settings
-        )
-        record["batch_sharpness"] = found.value
-        record["batch_sharpness_error"] = found.standard_error
-        return (3.0 if self._passes == 1 else 8.0) * found.batches  # small batches pay for their checks
-
-    def _check_ascent(self) -> None:
-        if not radius_of(self._optimizer):
-            raise BadInput(
-                "readings of 'ascent' need an optimizer that climbs along the gradient: SAM, VASSO or CSAM, with one "
-                "rho above 0 for all its groups"
-            )
-        if not isinstance(loss_named(self._loss), CrossEntropy):
-            raise BadInput("readings of 'ascent' are of the cross-entropy; leave them out for another loss")
-        if self._ranks.count > 1:
-            raise BadInput("readings of 'ascent' are of one process; leave out ascent, or ranks")
-
-    def _ascent(self, record: dict[str, Any]) -> float:
-        """κ_min on the way from θ to θ̃ on the training examples, and λ (paper B, Figure 2)."""
-        x, y = self._parts["train"]
-        count = self._read_on("train")
-        if count < len(y):
-            drawn = torch.randperm(len(y), generator=generator(self._seed, "sample"))[:count]
-            x, y = x[drawn], y[drawn]
-        record |= ascent_of(self._model, x, y, radius_of(self._optimizer))
-        return 2 * 40 * PLACES * len(y) / self._batch  # both ends of the spectrum, some forty products each
-
-    _GROUPS: Mapping[str, Callable[[Tracker, dict[str, Any]], float]] = {
-        "curvature": _curvature,
-        "hessian": _hessian,
-        "hessian_min": _hessian_min,
-        "batch_sharpness": _batches,
-        "ascent": _ascent,
-        "test_curvature": _test_curvature,
-    }
-
     def _of_optimizer(self) -> dict[str, float]:
         if self._optimizer is None:
             return {}
@@ -428,11 +315,6 @@ class Tracker:
         if rate is None:  # a rule that finds its own, such as Adafactor
             return rule
         return {"lr": float(rate), "threshold": 2 / float(rate) if rate > 0 else math.inf, **rule}
-
-
-def _prefix(part: str) -> str:
-    """Before the name of a part's sharpness: that of the training set is the plain one."""
-    return "" if part == "train" else f"{part}."
 
 
 def _cadences(every: int | Cadence | Mapping[str, int | Cadence] | None, budget: float | None) -> dict[str, Cadence]:
