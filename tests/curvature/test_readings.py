@@ -194,12 +194,14 @@ def test_jacobian_norms_of_some_parameters():
     torch.testing.assert_close(found, torch.linalg.matrix_norm(jacobian, 2), rtol=1e-8, atol=1e-10)
 
 
+@pytest.mark.parametrize("wrapped", [False, True])
 @pytest.mark.parametrize("length", [1e-25, 1.0, 1e25])
-def test_jacobian_norms_of_many_rows_of_any_length(length):
+def test_jacobian_norms_of_many_rows_of_any_length(length, wrapped):
     torch.manual_seed(0)
     inputs = torch.randn(2100, 6)
     inputs[[0, 1500, 2099]] *= length  # whose squares float32 cannot hold
-    found = jacobian_norms(nn.Sequential(nn.Linear(6, 3, bias=False)), inputs)  # J_i = I ⊗ x_iᵀ
+    model = nn.Linear(6, 3, bias=False)  # J_i = I ⊗ x_iᵀ
+    found = jacobian_norms(nn.Sequential(model) if wrapped else model, inputs)
     torch.testing.assert_close(found, inputs.double().norm(dim=1), rtol=1e-6, atol=0)
 
 

@@ -92,7 +92,7 @@ def _gram_of_rows(model: nn.Module, parameters: dict[str, nn.Parameter], x: Tens
 def _gram_of_layers(model: nn.Module, parameters: dict[str, nn.Parameter], x: Tensor) -> Tensor:
     """(b, k, k) J Jᵀ by layers; ValueError if some chosen parameter is not a plain Linear layer's."""
     layers = {name: module for name, module in model.named_modules() if type(module) is nn.Linear}
-    owners = {f"{name}.{part}": name for name, layer in layers.items() for part, _ in layer.named_parameters()}
+    owners = {_within(name, part): name for name, layer in layers.items() for part, _ in layer.named_parameters()}
     # `remove_duplicate=False` lists a tied weight under each of its names: such a weight is not one layer's.
     places = [id(value) for _, value in model.named_parameters(remove_duplicate=False)]
     if not set(parameters) <= set(owners) or len(set(places)) < len(places):
@@ -126,12 +126,17 @@ def _gram_of_layers(model: nn.Module, parameters: dict[str, nn.Parameter], x: Te
         rows = [torch.zeros_like(outputs[place]) if delta[place] is None else delta[place] for delta in deltas]
         delta = torch.stack(rows, dim=1)  # (b, k, o)
         weight = torch.zeros(len(x), dtype=torch.float64, device=x.device)
-        if f"{name}.weight" in parameters:
+        if _within(name, "weight") in parameters:
             weight += _lengths(seen[name][0][0].detach()).square()
-        if f"{name}.bias" in parameters:
+        if _within(name, "bias") in parameters:
             weight += 1.0
         gram += weight[:, None, None] * (delta @ delta.transpose(1, 2)).double()
     return gram
+
+
+def _within(layer: str, part: str) -> str:
+    """A parameter's name in the model, which may be the layer itself."""
+    return f"{layer}.{part}" if layer else part
 
 
 def _lengths(a: Tensor) -> Tensor:
