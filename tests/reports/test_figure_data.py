@@ -16,6 +16,7 @@ from surefoot.reports.figures.curves import curve, sureness
 from surefoot.reports.figures.panels import PANELS, drawn, wanted
 from surefoot.reports.figures.paper_a import horizons, method
 from surefoot.reports.figures.portrait import correlations, horizon, portrait
+from surefoot.reports.figures.strokes import log, new_figure
 from surefoot.reports.figures.sweeps import sweeps
 from surefoot.reports.figures.thin import evenly, thin
 from surefoot.reports.places import Place, places
@@ -200,6 +201,16 @@ def test_the_test_set_has_a_sharpness_of_its_own_where_it_was_read(tmp_path):
     _, ece = curve(run, "test.ece")
     assert values[-1] == pytest.approx(np.corrcoef(ece, curve(run, "test.sharpness")[1])[0, 1])
     assert len(steps) == 20 - 7
+
+
+@pytest.mark.parametrize(("values", "labels"), [([1.8, 5.4], ["2", "3", "5"]), ([0.02, 30.0], [])])
+def test_a_logarithmic_axis_is_labelled(values, labels):
+    axes = new_figure(3, 2).subplots()
+    axes.plot(values)
+    log(axes)
+    low, high = axes.get_ylim()
+    ticks = zip(axes.yaxis.get_minorticklocs(), axes.get_yticklabels(minor=True), strict=True)
+    assert [label.get_text() for place, label in ticks if low <= place <= high and label.get_text()] == labels
 
 
 def swept(axes, seed, ece, outcome="finished", study="s", counted=True):

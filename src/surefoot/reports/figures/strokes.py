@@ -65,11 +65,16 @@ def draw_panel(axes: Axes, each: Panel, chosen: Sequence[Drawn], part: str) -> b
 
 
 def log(axes: Axes) -> None:
-    """A logarithmic scale that is labelled at powers of ten alone."""
-    from matplotlib.ticker import NullFormatter
+    """A logarithmic scale that is labelled at powers of ten alone, or between them where there is none."""
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
     axes.set_yscale("log")
-    axes.yaxis.set_minor_formatter(NullFormatter())
+    low, high = axes.get_ylim()
+    if math.ceil(math.log10(low)) <= math.floor(math.log10(high)):
+        axes.yaxis.set_minor_formatter(NullFormatter())
+    else:
+        axes.yaxis.set_minor_locator(LogLocator(subs=(2, 3, 5)))
+        axes.yaxis.set_minor_formatter(StrMethodFormatter("{x:g}"))
 
 
 def draw_legend(axes: Axes, below: bool = False) -> None:
