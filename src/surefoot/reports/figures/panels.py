@@ -9,30 +9,35 @@ __all__ = ["BOUNDS", "FINAL", "PANELS", "Panel", "Statement", "drawn", "wanted"]
 
 @dataclass(frozen=True)
 class Panel:
-    """A quantity over the steps. ``parts`` is True if it is read on the training and on the test set."""
+    """A quantity over the steps: its columns on the training and on the test set, "" where it is not read there."""
 
     name: str
     title: str
     unit: str
-    parts: bool
+    train: str
+    test: str
     log: bool
 
     def key(self, part: str) -> str:
-        """The name of its column."""
-        return f"{part}.{self.name}" if self.parts else self.name
+        """The name of its column on a part: train or test."""
+        return self.train if part == "train" else self.test
+
+
+def _both(name: str, title: str, unit: str, *, log: bool = False) -> Panel:
+    return Panel(name, title, unit, f"train.{name}", f"test.{name}", log)
 
 
 # Paper A's Figures 1, 2, A2 to A7 and A9 to A15 show these, in this order; the last two are the cause, and a cure.
 PANELS = (
-    Panel("nll", "Loss", "mean cross-entropy, nats", True, True),
-    Panel("accuracy", "Accuracy", "share of right answers", True, False),
-    Panel("ece", "ECE", "15 bins of equal width", True, False),
-    Panel("kce", "KCE", "Laplace kernel, bandwidth 0.4", True, False),
-    Panel("margin", "Margin", "mean true margin, logits", True, False),
-    Panel("sharpness", "Gauss–Newton sharpness", "largest eigenvalue", False, True),
-    Panel("batch_sharpness", "Batch sharpness and 2/η", "mean over batches", False, True),
-    Panel("log_q", "Margin moment", "log of mean exp(−margin)", True, False),
-    Panel("test.tce", "ECE after temperature", "test set; fitted on validation", False, False),
+    _both("nll", "Loss", "mean cross-entropy, nats", log=True),
+    _both("accuracy", "Accuracy", "share of right answers"),
+    _both("ece", "ECE", "15 bins of equal width"),
+    _both("kce", "KCE", "Laplace kernel, bandwidth 0.4"),
+    _both("margin", "Margin", "mean true margin, logits"),
+    Panel("sharpness", "Gauss–Newton sharpness", "largest eigenvalue", "sharpness", "test.sharpness", True),
+    Panel("batch_sharpness", "Batch sharpness and 2/η", "mean over batches", "batch_sharpness", "", True),
+    _both("log_q", "Margin moment", "log of mean exp(−margin)"),
+    Panel("test.tce", "ECE after temperature", "test set; fitted on validation", "", "test.tce", False),
 )
 
 
@@ -69,8 +74,8 @@ FINAL = (
     *(bound.replace("bound", "slack") for each in BOUNDS for bound in (each.printed, each.tight)),
 )  # fmt: skip
 
-_COLUMNS = {panel.key(part) for panel in PANELS for part in ("train", "test")} | {
-    "threshold", "hessian", "test.sharpness", "temperature", "train.log_q_attack",
+_COLUMNS = {name for panel in PANELS for name in (panel.train, panel.test) if name} | {
+    "threshold", "hessian", "temperature", "train.log_q_attack",
     "train.log_q_certified", "train.theorems.holds", "train.theorems.violated",
     "rule.epsilon", "rule.lambda", "rule.lambda0",
 }  # fmt: skip

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from surefoot.reports.figures.curves import curve
@@ -62,11 +61,10 @@ def method(chosen: Sequence[Drawn]) -> Figure | None:
     grid = figure.subplots(len(rows), 2, squeeze=False, sharex=True)
     lowest = [0, 0]
     for row, panel in enumerate(rows):
-        of_test = replace(panel, name="test.sharpness") if panel.name == "sharpness" else panel
         draw_panel(grid[row, 0], panel, chosen, "train")
         lowest[0] = row
-        if any(len(curve(run, of_test.key("test"))[0]) for run, _ in chosen):
-            draw_panel(grid[row, 1], of_test, chosen, "test")
+        if any(len(curve(run, panel.key("test"))[0]) for run, _ in chosen):
+            draw_panel(grid[row, 1], panel, chosen, "test")
             lowest[1] = row
         else:
             grid[row, 1].set_axis_off()

@@ -96,12 +96,12 @@ const trajectories = {
   },
 };
 
-/** One quantity of all groups. */
+/** One quantity of all groups on the chosen sets; on the other one if it was read only there. */
 function drawPanel(room, each, groups) {
-  const parts = each.parts ? (state.parts === "both" ? ["train", "test"] : [state.parts]) : [""];
-  const lines = parts.flatMap((part) => groups.flatMap((group) =>
-    traces(group, part ? `${part}.${each.name}` : each.name, part === "test" ? "dot" : null)));
-  if (each.name === "sharpness" && state.parts !== "train") lines.push(...groups.flatMap((group) => traces(group, "test.sharpness", "dot")));
+  const of = (part) => groups.flatMap((group) => traces(group, each[part], part === "test" ? "dot" : null));
+  const [chosen, other] = { both: [["train", "test"], []], train: [["train"], ["test"]], test: [["test"], ["train"]] }[state.parts];
+  let lines = chosen.flatMap(of);
+  if (!lines.length) lines = other.flatMap(of);
   if (!lines.length) {
     room.replaceWith(nothing(`Not read in these runs; turn it on with ${setting(each.name)}.`));
     return;
