@@ -110,7 +110,7 @@ def write_run(
     steps = 1000
     (place / "spec.json").write_text(canonical(spec(rule, lr, seed, steps)))
     (place / "facts.json").write_text(canonical({"torch": "2", "machine": "x86_64", "data": {"train": 300}}))
-    at = [round(steps * each / (readings - 1)) for each in range(readings)]
+    at = [round(steps * each / max(readings - 1, 1)) for each in range(readings)]
     lines = [reading(step, steps, lr, seed, bounds) for step in at]
     (place / "journal.jsonl").write_bytes(b"".join(encode(line) for line in lines))
     timings = [{"step": step, "time": 1e9 + 0.5 * step, "peak_mb": 1.0} for step in at]

@@ -131,5 +131,12 @@ def test_figure_of_shift(tmp_path, monkeypatch, older):
     assert ("severity" in comments + text) == (not older)
 
 
+def test_what_was_read_once_is_drawn_under_shift_and_nowhere_else(tmp_path):
+    write_run(tmp_path / "runs" / "ensemble", readings=1, shift=shift_numbers(0))
+    written, skipped = save_figures(tmp_path / "runs", tmp_path / "figs")
+    assert [path.name for path in written] == ["shift"]
+    assert "paper-b-figure-3-temperature" in skipped
+
+
 def test_methods_have_files_of_their_own():
     assert paper._stems(["SGD", "sgd!", "λ", "μ", "sgd"]) == ["sgd", "sgd-2", "method", "method-2", "sgd-3"]

@@ -39,7 +39,7 @@ def save_figures(folder: Path, out: Path) -> tuple[list[Path], dict[str, str]]:
     from matplotlib import rc_context
 
     runs = [read_run(place) for place in places(folder)[:_MOST]]
-    runs = [run for run in runs if len(run.columns) > 1]
+    runs = [run for run in runs if len(run.columns)]
     drawn = list(zip(runs, looks([(run.method, run.rate) for run in runs]), strict=True))
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -68,6 +68,8 @@ def save_figures(folder: Path, out: Path) -> tuple[list[Path], dict[str, str]]:
 
 def _plan(drawn: Sequence[Drawn]) -> Iterator[tuple[str, Callable[[], Figure | None], str]]:
     """Names, makers, and what is missing where a maker has nothing to draw."""
+    everything = drawn
+    drawn = [each for each in drawn if len(each[0].columns) > 1]  # a deep ensemble is read once, at its end
     names = list(dict.fromkeys(run.method for run, _ in drawn))
     readings = "no run has calibration and curvature readings"
     yield "paper-a-figure-1", lambda: dynamics(drawn, names), readings
@@ -80,7 +82,7 @@ def _plan(drawn: Sequence[Drawn]) -> Iterator[tuple[str, Callable[[], Figure | N
     yield "paper-b-figure-2-ascent", lambda: ascent(drawn), "no run of SAM or CSAM"
     yield "paper-b-figure-3-temperature", lambda: temperature(drawn), "no validation set; set data.val"
     yield "paper-b-figure-s5-sweeps", lambda: sweep_figure(drawn), "no study of three numbers or more along an axis"
-    yield "shift", lambda: shift_figure(drawn), "no run was read on corrupted images; add a table [shift]"
+    yield "shift", lambda: shift_figure(everything), "no run was read on corrupted images; add a table [shift]"
 
 
 def _stems(names: Sequence[str]) -> list[str]:
