@@ -179,6 +179,28 @@ def test_sections_without_data_say_what_to_turn_on(visit, tmp_path):
         assert word in seen.section(name).locator(".nothing").first.inner_text()
 
 
+def dashes(seen, title):
+    """Of the lines of one panel of the trajectories."""
+    seen.section("trajectories")
+    return seen.page.evaluate(
+        "(title) => [...document.querySelectorAll('#trajectories figure')].find((node) => "
+        "node.textContent.includes(title)).querySelector('.js-plotly-plot').data.map((trace) => trace.line.dash)",
+        title,
+    )
+
+
+def test_the_chosen_set_is_drawn_or_the_only_one_that_was_read(visit, tmp_path):
+    write_run(tmp_path / "runs" / "a", frames=False)
+    seen = visit(report(tmp_path / "runs", tmp_path / "page.html"))
+    found = {}
+    for chosen in ("both", "train", "test"):
+        seen.section("trajectories").locator(f"[aria-label=Set] [data-key={chosen}]").click()
+        found[chosen] = [dashes(seen, title) for title in ("Gauss–Newton", "Batch sharpness", "ECE after")]
+    assert found["both"] == [["solid", "dot"], ["solid", "dash"], ["dot"]]  # dashed: 2/η
+    assert found["train"] == [["solid"], ["solid", "dash"], ["dot"]]
+    assert found["test"] == [["dot"], ["solid", "dash"], ["dot"]]
+
+
 def lines(seen):
     """Severities, values, dashes and intervals of the chart of severities, and the rows of that of kinds."""
     seen.section("shift")
