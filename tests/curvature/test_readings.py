@@ -392,6 +392,30 @@ def test_a_model_that_is_its_own_first_layer():
     assert found.top(2, start=exact.vectors).vectors.shape == (93, 2)
 
 
+@pytest.mark.parametrize("scale", [1.0, 4.0])
+def test_inputs_that_no_few_directions_hold_are_read_by_the_whole_matrix(scale):
+    """Through a hundred directions of these the value was 3 to 13 % too low, at a residual of half a percent."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(300, 3), nn.Tanh(), nn.Linear(3, 3))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter *= scale
+    x = torch.randn(500, 300)
+    reader = Sharpness(model, x)
+    exact = float(GaussNewton(model, x).top(1, 1e-6, max_matvecs=200).values[0])
+    assert not reader.compressed
+    assert reader.read().value == pytest.approx(exact, rel=5e-3)
+    assert Sharpness(model, x * 0.7 ** torch.arange(300)).compressed
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_inputs_that_are_not_finite(value):
+    x = torch.randn(20, 4)
+    x[7, 2] = value
+    with pytest.raises(BadInput, match="row 7 is not"):
+        Sharpness(nn.Linear(4, 3), x)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_reading_does_not_depend_on_the_signs_of_the_directions(dtype, monkeypatch):
     """Which rounding decides, and so the number of ranks; nor on how they are turned in their span."""

@@ -47,6 +47,9 @@ class Data:
             raise BadInput(f"inputs must have at least one row; got shape {tuple(x.shape)}")
         x = x.to(first.device, first.dtype) if x.is_floating_point() else x.to(first.device)
         x = x.clone() if x.is_inference() else x  # autograd cannot save an inference tensor
+        if x.is_floating_point() and not x.isfinite().all():
+            row = int((~x.isfinite()).reshape(len(x), -1).any(dim=1).nonzero()[0])
+            raise BadInput(f"inputs must be finite; row {row} is not; leave such rows out or fill them in")
         y = None
         if labels is not None:
             y = torch.as_tensor(labels).to(first.device)

@@ -24,7 +24,7 @@ from surefoot.curvature.parameters import add_into, leaves, split
 from surefoot.errors import BadInput
 from surefoot.ranks import ALONE, Ranks
 
-__all__ = ["PrincipalGaussNewton", "first_dense", "own_names", "principal_directions"]
+__all__ = ["PrincipalGaussNewton", "first_dense", "own_names", "principal_directions", "share_seen"]
 
 
 def first_dense(model: nn.Module, inputs: Tensor) -> str | None:
@@ -78,6 +78,13 @@ def principal_directions(inputs: Tensor, count: int, seed: int = 0, rounds: int 
     real = int((sizes > sizes[0] * torch.finfo(seen.dtype).eps * max(seen.shape)).sum())
     leading: Tensor = q @ v.T[:, : max(1, min(count, real))]
     return leading.contiguous()
+
+
+def share_seen(inputs: Tensor, directions: Tensor, ranks: Ranks = ALONE) -> float:
+    """How much of the inputs' squared length lies in the directions, over all ranks."""
+    x = inputs.reshape(len(inputs), -1)
+    inside, whole = ranks.sum_(torch.stack([(x @ directions).square().sum(), x.square().sum()])).tolist()
+    return float(inside / whole) if whole else 1.0
 
 
 def own_names(layer: str) -> list[str]:

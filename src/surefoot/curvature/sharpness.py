@@ -16,13 +16,15 @@ from surefoot.curvature.lanczos import Eigenpairs, start_vectors
 from surefoot.curvature.linearised import check_repeatable
 from surefoot.curvature.losses import loss_named, names_classes
 from surefoot.curvature.parameters import layout, select
-from surefoot.curvature.principal import PrincipalGaussNewton, first_dense, own_names, principal_directions
+from surefoot.curvature.principal import PrincipalGaussNewton, first_dense, own_names, principal_directions, share_seen
 from surefoot.curvature.problem import Loss
 from surefoot.errors import BadInput
 from surefoot.ranks import ALONE, all_ranks, unwrapped
 from surefoot.seeds import generator
 
 __all__ = ["Sharpness", "SharpnessReading"]
+
+_SEEN = 0.85  # of the inputs' squared length; 100 directions hold .90 of CIFAR's, and .41 of 5,000 × 300 normal numbers
 
 
 @dataclass(frozen=True)
@@ -46,8 +48,8 @@ class Sharpness:
     """A reader of Gauss–Newton sharpness that is set up once and then follows the model as it moves.
 
     A model whose first layer is dense on the inputs is read through the inputs' principal directions
-    (`PrincipalGaussNewton`), if a product over a few rows agrees with the whole matrix; any other by `GaussNewton`,
-    warm-started. Arguments as `GaussNewton`.
+    (`PrincipalGaussNewton`), if those hold nearly all of the inputs and a product over a few rows agrees with the whole
+    matrix; any other by `GaussNewton`, warm-started. Arguments as `GaussNewton`.
 
     Args:
         directions: principal directions of the inputs to keep.
@@ -124,6 +126,8 @@ class Sharpness:
             return None
         others = [name for name in self._parameters if name not in own_names(layer)]
         found = principal_directions(self._data.inputs, directions, self._seed, ranks=self._ranks)
+        if not share_seen(self._data.inputs, found, self._ranks) >= _SEEN:
+            return None
         few = self._data.some(32)
         of_few = PrincipalGaussNewton(self._model, few, self._loss, layer, found, others)
         of_whole = GaussNewton(self._model, few.inputs, few.labels, self._loss)
