@@ -24,7 +24,8 @@ def written(folder, **columns):
     for row, values in enumerate(zip(*columns.values(), strict=True)):
         journal.append({"step": 10 * row} | dict(zip(columns, values, strict=True)))
     journal.close()
-    return {"final": {name: values[-1] for name, values in columns.items()} | {"step": 50}}
+    last = 10 * row
+    return {"step": last, "final": {name: values[-1] for name, values in columns.items()} | {"step": last}}
 
 
 @pytest.fixture
@@ -160,6 +161,26 @@ def test_predictions_order_the_runs(tmp_path):
     assert [cell.text for cell in (cells["test ECE"][1], cells["sharpness"][1])] == ["–", "–"]
     assert table.columns == ["step ≥ 10", "step ≥ 99"]
     assert "runs that came to each stop: 4, 0" in table.notes
+
+
+def test_a_run_with_a_harmed_journal_is_left_out_and_named(tmp_path):
+    spec = {"name": "sum", "kind": "summary", "metrics": ["mean sharpness", "test.ece"]}
+    gathered = study(tmp_path, [spec])
+    (before,) = tables_of(gathered)
+    assert before.rows[0][1][-1].text == "4"
+    journal = tmp_path / "2" / JOURNAL
+    journal.write_bytes(journal.read_bytes()[:-9])
+    (after,) = tables_of(gathered)
+    mean, ece, runs = after.rows[0][1]
+    assert (runs.text, mean.facts["n"], ece.facts["n"]) == ("3 of 4", 3, 3)
+    assert any("left out of 4 runs: 1 with a harmed journal" in note for note in after.notes)
+
+
+def test_a_cell_of_fewer_runs_than_finished_says_so(tmp_path):
+    spec = {"name": "c", "kind": "correlation", "metrics": ["max test.ece"], "until": ["test.ece>=0.25"]}
+    (table,) = tables_of(study(tmp_path, [spec]))
+    texts = [cells[0].text for _, cells in table.rows]
+    assert texts == ["0.25 ± 0.13", "0.35 ± 0.07 (2 of 4)", "4"]
 
 
 def test_correlations_by_stop(tmp_path):

@@ -28,6 +28,8 @@ from surefoot.studies.runner import Runner, Silent, Task, WorkerFault
 from surefoot.studies.spec import read_study, study_of, table_of
 from surefoot.studies.tables import Cell, Table, tables_of
 from surefoot.training.journal import read_journal
+from surefoot.training.opened import open_run
+from surefoot.training.records import encode
 from surefoot.training.run import run
 from tests.studies.cases import STUDY, journals, small
 
@@ -327,6 +329,10 @@ def test_runs_finished_by_another_study_are_taken_over(tmp_path):
     assert first.count("finished") == 6
     methods = [*STUDY["axes"]["method"], {"name": "Fast", "rule": {"name": "sgd", "lr": 0.4}}]
     path = write(tmp_path, small(name="second", axes={"method": methods}, seeds=[0, 1]))
+    planned = surefoot("study", path, "--dry-run", "--from", tmp_path / "first").stdout
+    assert "4 more are taken over" in planned
+    assert "2 runs," in planned
+    assert "AdamW" not in planned
     told = surefoot("study", path, "--out", tmp_path / "second", "--from", tmp_path / "first")
     assert told.exit_code == 0, told.output
     assert "Fast seed=0: finished after" in told.stdout
@@ -338,9 +344,25 @@ def test_runs_finished_by_another_study_are_taken_over(tmp_path):
     assert all(ours[name] == theirs[name] for name in taken)
 
 
+def test_a_deep_ensemble_is_taken_over_with_its_members(tmp_path):
+    deep = small(
+        base=STUDY["base"]
+        | {"ensemble": {"name": "deep", "members": 2}, "data": STUDY["base"]["data"] | {"order": "first"}},
+        seeds=[0],
+    )
+    sf.study(deep, tmp_path / "first")
+    taken = sf.study(deep, tmp_path / "second", others=[tmp_path / "first"])
+    assert not any(task.fresh for task in taken.tasks)
+    for task in taken.tasks:
+        assert open_run(tmp_path / "second" / "runs" / task.id).step == 100
+    assert journals(tmp_path / "second") == journals(tmp_path / "first")
+
+
 def test_another_study_must_be_one(tmp_path):
     with pytest.raises(BadInput, match="no study in"):
         sf.study(small(), tmp_path / "out", others=[tmp_path])
+    told = surefoot("study", write(tmp_path, STUDY), "--dry-run", "--from", tmp_path / "nowhere")
+    assert "no study in" in str(told.exception)
     assert not (tmp_path / "out").exists()
 
 
@@ -359,7 +381,12 @@ def test_what_is_no_whole_run_is_not_taken_over(tmp_path):
         folder.adopt(name, [other])
     assert not list(folder.runs.iterdir())
     (there / "journal.jsonl").unlink()
-    assert folder.adopt(name, [other])
+    assert not folder.adopt(name, [other])
+    (there / "journal.jsonl").write_bytes(encode({"step": 0}) + encode({"step": 3})[:-3])
+    assert not folder.adopt(name, [other])
+    assert not list(folder.runs.iterdir())
+    (there / "journal.jsonl").write_bytes(encode({"step": 0}) + encode({"step": 3}))
+    assert folder.adopt(name, [tmp_path / "nowhere", other])
     assert not folder.adopt(name, [other])  # it is here
 
 

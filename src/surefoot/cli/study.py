@@ -39,7 +39,7 @@ def study(
 
     wanted = read_study(spec)
     if dry_run:
-        _dry_run(wanted, scale, only, data, json_)
+        _dry_run(wanted, scale, only, data, others or [], json_)
         return
     from surefoot.studies.api import study as run_study
     from surefoot.studies.show import Lines, Live
@@ -92,17 +92,24 @@ def _json(result: StudyResult) -> None:
     typer.echo(canonical(found))
 
 
-def _dry_run(wanted: Any, scale: str | None, only: str | None, data: Path | None, json_: bool) -> None:
+def _dry_run(
+    wanted: Any, scale: str | None, only: str | None, data: Path | None, others: list[Path], json_: bool
+) -> None:
     from surefoot.errors import BadInput
+    from surefoot.studies.api import check_studies
     from surefoot.studies.facts import Library
+    from surefoot.studies.folder import StudyFolder
     from surefoot.studies.plan import make_plan
 
+    check_studies(others)
     library = Library(data, lenient=True)
     plan = make_plan(wanted, scale, library)
     text = (only or "").lower()
     runs = [run for run in plan.runs if text in run.label.lower()]
     if not runs:
         raise BadInput(f"--only {only!r} is in no label; there is {plan.runs[0].label!r}, for one")
+    there = [run for run in runs if run.id and any(StudyFolder(other).result(run.id) for other in others)]
+    runs = [run for run in runs if run not in there]
     total = sum(run.cost or 0.0 for run in runs)
     if json_:
         from surefoot.training.records import canonical
@@ -110,13 +117,17 @@ def _dry_run(wanted: Any, scale: str | None, only: str | None, data: Path | None
         listed = [
             {"label": run.label, "id": run.id, "stage": run.stage, "steps": run.steps, "cost": run.cost} for run in runs
         ]
-        typer.echo(canonical({"name": wanted.name, "scale": plan.scale, "cost": total, "runs": listed}))
+        taken = [run.id for run in there]
+        found = {"name": wanted.name, "scale": plan.scale, "cost": total, "runs": listed, "taken_over": taken}
+        typer.echo(canonical(found))
         return
     _list(plan, runs)
     typer.echo(
         f"\n{len(runs):,} runs, {total:,.0f} gradients of the whole training set by prediction (a batch counts by its "
         "share; readings are not counted)"
     )
+    if there:
+        typer.echo(f"{len(there):,} more are taken over from other studies")
     for missing in library.missing:
         typer.echo(f"ids need the data: {missing}")
 

@@ -34,4 +34,9 @@ def table(
         name, _ = wanted.at_scale(scale)
         study = out or Path(wanted.name if name is None else f"{wanted.name}-{name}")
         specs = wanted.tables_at(name)
-    typer.echo(render(tables_of(gather(study), which, specs), format_))
+    tables = tables_of(gather(study), which, specs)
+    typer.echo(render(tables, format_))
+    if format_ == "csv":  # which has no place for a table that could not be made
+        for each in tables:
+            if not each.columns:
+                typer.echo(f"{each.name}: {' '.join(each.notes)}", err=True)

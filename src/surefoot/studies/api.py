@@ -42,6 +42,12 @@ class StudyResult:
         return tables_of(gather(self.folder), which)
 
 
+def check_studies(folders: Sequence[Path]) -> None:
+    """A folder without a study is a slip, said before anything starts."""
+    for folder in folders:
+        StudyFolder(folder).read()
+
+
 def study(
     spec: StudySpec | Mapping[str, Any] | str | Path,
     out: str | Path = "study",
@@ -69,8 +75,7 @@ def study(
     """
     workers = whole("workers", workers, 1, 1024)
     elsewhere = [Path(other) for other in others]
-    for other in elsewhere:
-        StudyFolder(other).read()  # a folder without a study is a slip, said before anything starts
+    check_studies(elsewhere)
     source = None
     if isinstance(spec, str | Path):
         found = read_study(Path(spec))

@@ -15,6 +15,7 @@ from typing import Any
 from surefoot.errors import BadInput, StorageFault
 from surefoot.files import open_plain, replace_file
 from surefoot.studies.plan import Plan
+from surefoot.training.journal import read_to
 from surefoot.training.lock import taken
 from surefoot.training.records import canonical, restored
 
@@ -89,9 +90,11 @@ class StudyFolder:
 
         A run is its spec, data and seed, whoever ran it: that is what its id says.
         """
-        here = self.run(name)
-        source = next((other / "runs" / name for other in others if StudyFolder(other).result(name) is not None), None)
-        if source is None or here.exists():
+        return any(self._copy(name, StudyFolder(other)) for other in others)
+
+    def _copy(self, name: str, other: StudyFolder) -> bool:
+        here, source, result = self.run(name), other.run(name), other.result(name)
+        if result is None or here.exists():
             return False
         try:
             with tempfile.TemporaryDirectory(dir=self.runs, prefix=f".{name}.") as temporary:
@@ -102,6 +105,8 @@ class StudyFolder:
                         raw = _plain_bytes(each)
                         with replace_file(copied / each.name) as stream:
                             stream.write(raw)
+                if result["outcome"] == "finished" and read_to(copied, result["step"]) is None:
+                    return False  # its journal was harmed: it is run again
                 copied.rename(here)
         except OSError as error:
             if here.exists():  # someone else was faster

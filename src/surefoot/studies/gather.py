@@ -30,8 +30,8 @@ class GatheredRun:
     folder: Path
     counted: bool = True
 
-    def measure(self, names: Sequence[str]) -> dict[str, float]:
-        """Quantities by name; see `surefoot.studies.measures`."""
+    def measure(self, names: Sequence[str]) -> dict[str, float] | None:
+        """Quantities by name, None if its journal is harmed; see `surefoot.studies.measures`."""
         return measure(self.result, self.folder, names)
 
     def quantities(self) -> Iterable[str]:

@@ -22,7 +22,7 @@ import numpy as np
 
 from surefoot.checks import nearest
 from surefoot.studies.statistics import lead, partial, pearson, spearman
-from surefoot.training.journal import JOURNAL, read_journal
+from surefoot.training.journal import read_to
 
 __all__ = ["check_measure", "heading", "measure", "quantities_of", "shown_stop", "with_sharpness"]
 
@@ -146,8 +146,11 @@ def quantities_of(name: str) -> list[str]:
     return [_kept(each) or each for each in (*found.quantities, *ends)]
 
 
-def measure(result: Mapping[str, Any], folder: Path, names: Sequence[str]) -> dict[str, float]:
-    """The named measures of a finished run; NaN for what it did not read. The journal is read only where it must be."""
+def measure(result: Mapping[str, Any], folder: Path, names: Sequence[str]) -> dict[str, float] | None:
+    """The named measures of a finished run; NaN for what it did not read, None if its journal is harmed.
+
+    The journal is read only where it must be.
+    """
     final, kept = _table(result.get("final")), _table(result.get("correlations"))
     wanted = {name: _parsed(name) for name in names}
     found: dict[str, float] = {}
@@ -158,8 +161,10 @@ def measure(result: Mapping[str, Any], folder: Path, names: Sequence[str]) -> di
             case "pearson", [one, "sharpness"] if each.whole and one in kept:
                 found[name] = _number(kept[one])
     later = {name: each for name, each in wanted.items() if name not in found}
-    readings: Readings = read_journal(folder / JOURNAL)[0] if later else []
-    readings = [reading for reading in readings if "diverged" not in reading]
+    whole = read_to(folder, result["step"]) if later else []
+    if whole is None:
+        return None
+    readings = [reading for reading in whole if "diverged" not in reading]
     best = _table(result.get("best")).get("step")
     for name, each in later.items():
         chosen = each.stretch(readings)

@@ -61,7 +61,7 @@ def _markdown(table: Table) -> str:
 
 _SPECIAL = {"\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{",
             "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "−": "$-$", "–": "--",
-            "ρ": r"$\rho$", "<": "$<$", ">": "$>$", "[": "{[}"}  # fmt: skip
+            "ρ": r"$\rho$", "≥": r"$\geq$", "≤": r"$\leq$", "<": "$<$", ">": "$>$", "[": "{[}"}  # fmt: skip
 
 
 def _latex(table: Table) -> str:
@@ -82,7 +82,7 @@ def _latex(table: Table) -> str:
     return "\n".join([*lines, *(f"% {plain(note)}" for note in table.notes)])
 
 
-_FACTS = ("mean", "std", "n", "low", "high", "p", "runs", "of", "paper")
+_FACTS = ("mean", "std", "n", "low", "high", "p", "runs", "of", "paper", "spearman")
 
 
 def _cell(text: str) -> str:

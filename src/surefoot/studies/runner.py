@@ -21,6 +21,7 @@ from surefoot.studies.facts import Library
 from surefoot.studies.folder import StudyFolder
 from surefoot.studies.plan import Plan, Planned, make_plan
 from surefoot.studies.select import choose, described
+from surefoot.training.members import members_of
 from surefoot.training.records import canonical
 
 if TYPE_CHECKING:
@@ -182,12 +183,24 @@ class Runner:
 
     def _ended_before(self, task: Task) -> bool:
         result = self._folder.result(task.id)
-        if result is None and self._folder.adopt(task.id, self._others):
+        if result is None and self._adopted(task):
             result = self._folder.result(task.id)
         if result is None:
             return False
         self._end(task, result["outcome"], result["step"], result["final"].get("test.ece"), fresh=False)
         return True
+
+    def _adopted(self, task: Task) -> bool:
+        """Copied from another study; a deep ensemble after its members, without which it could not be opened."""
+        spec = task.run.spec
+        if spec.ensemble is not None and spec.ensemble.name == "deep":
+            facts = self._library.of(spec.data.name)
+            members = [] if facts is None else [member.run_id(facts.digest) for member in members_of(spec)]
+            for member in members:
+                self._folder.adopt(member, self._others)
+            if any(self._folder.result(member) is None for member in members):
+                return False
+        return self._folder.adopt(task.id, self._others)
 
     def _over(self) -> bool:
         """Whether nothing is left; the second stage of a study with a choice is begun when the first has ended."""

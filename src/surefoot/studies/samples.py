@@ -37,6 +37,10 @@ class Row:
         """A measure's sample."""
         return list(self.at_points(name).values())
 
+    def count(self, name: str) -> int:
+        """How many runs a measure's sample is of; fewer than have finished where some never came to a stop, say."""
+        return sum(bool(np.isfinite(each[name])) for group in self.points.values() for each in group)
+
     @property
     def total(self) -> int:
         """How many runs there are, ended or not."""
@@ -62,10 +66,12 @@ def rows_of(study: GatheredStudy, spec: TableSpec, names: Sequence[str]) -> list
             continue
         label = row_label(run.place, roles.rows, study.entry_axes)
         row = found.setdefault(label, Row(label))
-        row.outcomes[run.outcome] += 1
-        if run.outcome == "finished":
+        measures = run.measure(names) if run.outcome == "finished" else None
+        if measures is not None:
             key = tuple((axis, run.place[axis]) for axis in roles.over if axis in run.place)
-            row.points.setdefault(key, []).append(run.measure(names))
+            row.points.setdefault(key, []).append(measures)
+        harmed = measures is None and run.outcome == "finished"
+        row.outcomes["with a harmed journal" if harmed else run.outcome] += 1
     rows = list(found.values())
     _check_read(spec, rows, names, {name for run in study.runs for name in run.quantities()})
     return rows

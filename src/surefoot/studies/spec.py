@@ -206,12 +206,12 @@ class TableSpec(_Table):
             raise ValueError(f"until is for tables of kind correlation and predict; this one is a {self.kind}")
         if self.kind == "predict" and not self.until:
             raise ValueError("a table of kind predict needs until: at which readings to predict (step>=100)")
-        for name in (*self.metrics, self.target):
-            for stop in self.until:
-                check_measure(f"{name} until {stop}")
         stopped = next((name for name in (*self.metrics, self.target) if self.until and "until" in name.split()), None)
         if stopped:
             raise ValueError(f"until is given for the whole table, and {stopped!r} has its own")
+        for name in (*self.metrics, self.target):
+            for stop in self.until:
+                check_measure(f"{name} until {stop}")
         return self
 
 

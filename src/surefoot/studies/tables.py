@@ -130,7 +130,7 @@ def _predict(study: GatheredStudy, spec: TableSpec) -> Table:
         found.append((heading(quantity), cells))
     counts = [max(cells[place].facts["n"] for _, cells in found) for place in range(len(spec.until))]
     notes = [
-        f"Spearman's correlation across {len(numbers)} finished runs of the reading at each stop with the final "
+        f"Spearman's correlation across {len(numbers)} finished runs of the last reading up to a stop with the final "
         f"{heading(spec.target)}; intervals are percentile bootstrap over runs, {100 * spec.level:g}%",
         f"runs that came to each stop: {', '.join(map(str, counts))}",
         *(text for row in rows if (text := row.left_out())),
@@ -214,7 +214,8 @@ def _compare(study: GatheredStudy, spec: TableSpec) -> Table:
     notes = [*_notes(study, spec, rows), f"p: {which}, two-sided; Holm's correction over the {len(found)} tests here"]
     if any(line.n == 0 for line in lines):
         notes.append(
-            "n = 0: no common points; where methods have values of their own, average = that axis, over = seed"
+            "0 pairs: one of the two was not read, or no common points; where methods have values of their own, "
+            "average = that axis, over = seed"
         )
     if any(line.n > 1 and math.isnan(p) for line, p in zip(lines, p_values, strict=True)):
         notes.append("p –: all differences are the same, which t cannot judge")
@@ -252,6 +253,9 @@ def _mean(row: Row, name: str, spec: TableSpec, digits: int) -> Cell:
     text = _pm(found, digits)
     if spec.intervals and found.n > 1:
         text += f" {_interval(found, digits)}"
+    count = row.count(name)
+    if 0 < count < row.finished:
+        text += f" ({count} of {row.finished})"
     facts = {"measure": name, "mean": found.mean, "std": found.std, "n": found.n, "low": found.low, "high": found.high}
     return Cell(text, facts)
 

@@ -10,7 +10,7 @@ from typing import Any
 from surefoot.errors import BadInput, StorageFault
 from surefoot.training.records import Record, decode, encode, parted
 
-__all__ = ["ARRAYS", "JOURNAL", "TIMINGS", "Journal", "Notebook", "read_journal"]
+__all__ = ["ARRAYS", "JOURNAL", "TIMINGS", "Journal", "Notebook", "read_journal", "read_to"]
 
 JOURNAL, ARRAYS, TIMINGS = "journal.jsonl", "arrays.jsonl", "timings.jsonl"
 
@@ -32,6 +32,12 @@ def read_journal(path: Path) -> tuple[list[Record], int]:
         records.append(record)
         offset += len(line)
     return records, offset
+
+
+def read_to(folder: Path, step: int) -> list[Record] | None:
+    """The readings of a run that ended at ``step``; None if its journal does not come there, and so was harmed."""
+    readings = read_journal(folder / JOURNAL)[0]
+    return readings if readings and readings[-1].get("step") == step else None
 
 
 class Journal:
