@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Every study of a paper, one after the other, then its tables and figures: studies/reproduce.sh a|b [SCALE] [RUNS] [DATA]
+# The studies of a paper, one after the other, then their tables and figures: studies/reproduce.sh a|b [SCALE] [RUNS] [DATA]
 #
 # SCALE is cores2 (CIFAR-10 on two cores: many hours), digits (minutes, no data to fetch; it shows that all of it runs) or
 # paper. Killed at any moment, the same command goes on. Studies take over runs that earlier ones have finished. What a
-# study needs and DATA does not hold (cifar100_5k5k.npz, svhn_2k.npz, ImageNet) is said, and the others go on.
+# study needs and DATA does not hold (cifar100_5k5k.npz, svhn_2k.npz) is said, and the others go on. Those on ImageNet
+# (table2-resnet, table2-vit, table-s14) and the whole of paper B's Table 1 (table1) have to be asked for by name.
 set -uo pipefail
 paper=${1:?a or b} scale=${2:-cores2} runs=${3:-runs/reproduce} data=${4:-data} workers=${WORKERS:-2}
 here=$(cd "$(dirname "$0")" && pwd)
@@ -15,6 +16,13 @@ case $paper in
               paper-b/table1-small) ;;
   *) echo "reproduce.sh: the paper is a or b; got '$paper'" >&2; exit 2 ;;
 esac
+case $scale in
+  cores2|digits|paper) ;;
+  *) echo "reproduce.sh: the scale is cores2, digits or paper; got '$scale'" >&2; exit 2 ;;
+esac
+if ! command -v surefoot > /dev/null; then
+  echo "reproduce.sh: there is no command surefoot; make reproduce-$paper sets it up" >&2; exit 2
+fi
 mkdir -p "$runs"
 if [ "$scale" != digits ] && ! surefoot data check cifar10 --data "$data" > /dev/null 2>&1; then
   surefoot data fetch cifar10 --data "$data" || exit
@@ -34,9 +42,9 @@ for study in "${studies[@]}"; do
   if [ $code != 0 ]; then failed+=("$study (exit code $code)"); fi
   if [ ! -f "$out/study.json" ]; then continue; fi
   from+=(--from "$out")
-  surefoot table "$out" --format markdown > "$out/tables.md"
-  surefoot figures "$out" -o "$out/figures" > /dev/null
+  surefoot table "$out" --format markdown > "$out/tables.md" || failed+=("$study (tables)")
+  surefoot figures "$out" -o "$out/figures" > /dev/null || failed+=("$study (figures)")
 done
-surefoot report "$runs" -o "$runs/report.html"
+surefoot report "$runs" -o "$runs/report.html" || failed+=("the report")
 for each in "${failed[@]}"; do echo "not whole: $each"; done
 [ ${#failed[@]} = 0 ]

@@ -358,7 +358,7 @@ class TestSharpness:
         pairs = reader.top(1, 1e-6, max_matvecs=60)
         for start in (pairs, pairs.vectors, pairs.vectors[:, 0]):
             found = reader.top(1, 1e-3, start, max_matvecs=60)
-            assert found.matvecs <= 3
+            assert found.matvecs <= 5
             np.testing.assert_allclose(found.values, pairs.values, rtol=1e-5)
 
 
@@ -406,6 +406,33 @@ def test_inputs_that_no_few_directions_hold_are_read_by_the_whole_matrix(scale):
     assert not reader.compressed
     assert reader.read().value == pytest.approx(exact, rel=5e-3)
     assert Sharpness(model, x * 0.7 ** torch.arange(300)).compressed
+
+
+class Weighted(nn.Module):
+    """Logits of one layer, each multiplied by a number: the eigenvalues are squares of these times those of XᵀX."""
+
+    def __init__(self, numbers):
+        super().__init__()
+        self.layer = nn.Linear(20, len(numbers), bias=False)
+        self.register_buffer("numbers", torch.tensor(numbers))
+
+    def forward(self, x):
+        return self.layer(x) * self.numbers
+
+
+@pytest.mark.parametrize("directions", [100, 15])
+def test_readings_follow_an_eigenvalue_that_overtakes_the_first(directions):
+    """From the first's vector alone they stayed with it, up to 8 % too low, for ten readings and more."""
+    torch.manual_seed(0)
+    x = torch.randn(200, 20) * 0.8 ** torch.arange(20)
+    model = Weighted([1.0, 0.9, 0.7, 0.5])
+    reader = Sharpness(model, x, torch.zeros(200, dtype=torch.long), "mse", directions=directions)
+    assert reader.compressed
+    largest = float(torch.linalg.eigvalsh(x.T @ x / 200)[-1])
+    for step in range(30):
+        model.numbers[:] = torch.tensor([1.0, 0.9 + 0.02 * step, 0.7 + 0.04 * step, 0.5])
+        exact = 2 / 4 * largest * float(model.numbers.square().max())
+        assert reader.read().value == pytest.approx(exact, rel=1e-2)
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])

@@ -64,6 +64,8 @@ def extreme_pairs(
     max_basis: int | None = None,
     seed: int = 0,
     draw: Draw | None = None,
+    spare: int = 0,
+    fewest: int = 0,
 ) -> Eigenpairs:
     """The k largest or smallest eigenvalues of the matrix behind ``matmat`` (d, m) → (d, m).
 
@@ -77,6 +79,8 @@ def extreme_pairs(
         max_basis: vectors kept before a restart from the best ones; by default max(24, 4 k).
         seed: of the random vectors, drawn on the CPU so that devices agree.
         draw: random vectors (m, d) from m and a generator; of independent normal numbers by default.
+        spare: so many pairs more, as far as they are known when the first k have converged.
+        fewest: products that are made in any case, so that what the start has little of is seen.
     """
     if isinstance(k, bool) or not isinstance(k, numbers.Integral) or not 1 <= k <= dim:
         raise BadInput(f"k must lie in 1..{dim}, the number of parameters; got {k}")
@@ -91,14 +95,14 @@ def extreme_pairs(
 
     block = _start_block(start, dim, k, tol, budget, dtype, device, seed, draw or normal)
     width = len(block)
-    fewest = _COLD if start is None else 0
+    fewest = _COLD if start is None else fewest
     # Room for the whole basis at once: growing it by copies would hold it twice.
     room = torch.empty(max(min(budget, most), width), dim, dtype=dtype, device=device)
     room[:width] = block
     del block
     used, scale = 0, 0.0
     while True:
-        run, scale = _run(matmat, room, width, k, tol, largest, min(budget - used, most), scale, fewest - used)
+        run, scale = _run(matmat, room, width, k, tol, largest, min(budget - used, most), scale, fewest - used, spare)
         used += run.matvecs
         # Where fewer products than vectors are left, no further block fits.
         if run.outcome != "budget" or budget - used < max(width, run.vectors.shape[1]):
@@ -168,6 +172,7 @@ def _run(
     budget: int,
     scale: float,
     fewest: int,
+    spare: int,
 ) -> tuple[Eigenpairs, float]:
     """One Krylov space, grown until converged, with the ``fewest`` products at least, or out of budget; the |θ| seen.
 
@@ -195,12 +200,12 @@ def _run(
         following, coefficients = _orthonormalise(image, basis)
         values, weights = torch.linalg.eigh(small)
         scale = max(scale, float(values.abs().max()))
-        order = values.argsort(descending=largest)[: min(k, len(values))]
+        order = values.argsort(descending=largest)[: k + spare]
         values, weights = values[order], weights[:, order]
         residuals = torch.linalg.vector_norm(coefficients @ weights[known:], dim=0) + rounding * scale
-        enough = len(values) == k
+        enough = len(values) >= k
         # Not from the first block alone: given vectors would be all that it knows of the matrix.
-        done = enough and known > 0 and bool((residuals <= tol * scale + rounding * scale).all())
+        done = enough and known > 0 and bool((residuals[:k] <= tol * scale + rounding * scale).all())
         exhausted = len(following) == 0
         if (done and used >= fewest) or exhausted or used + len(following) > budget:
             vectors = (weights.T.to(basis) @ basis).T

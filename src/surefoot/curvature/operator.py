@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,6 +14,8 @@ from surefoot.curvature.lanczos import Eigenpairs, extreme_pairs
 from surefoot.errors import BadInput
 
 __all__ = ["Operator"]
+
+_FEWEST = 5  # products from a warm start: with fewer, a third eigenvalue that overtakes two at once is missed
 
 
 class Operator(ABC):
@@ -59,6 +62,23 @@ class Operator(ABC):
     ) -> Eigenpairs:
         """The k algebraically smallest eigenvalues, smallest first; otherwise as `top`."""
         return self._pairs(k, tol, start, largest=False, **limits)
+
+    def follow(
+        self, start: Tensor | None, tol: float = 1e-2, largest: bool = True, seed: int = 0, **limits: Any
+    ) -> tuple[Eigenpairs, Tensor | None]:
+        """The largest (or smallest) pair of a matrix that moves, and the start (d, 2) to hand in the next time.
+
+        That is the pair's vector and the runner-up's: once the latter is ahead, a search from the first vector alone
+        would not see it, and settle on the second eigenvalue.
+        """
+        together = None if start is None else start.sum(dim=1, keepdim=True)
+        found = self._pairs(1, tol, together, largest, spare=1, fewest=_FEWEST, seed=seed, **limits)
+        pair = replace(found, values=found.values[:1], vectors=found.vectors[:, :1], residuals=found.residuals[:1])
+        if found.outcome == "non-finite":
+            return pair, None
+        # Signs of eigenvectors are chance, and their sum is not: all are turned to one side of a random vector.
+        probe = self.draw(1, torch.Generator().manual_seed(seed))[0]
+        return pair, found.vectors * torch.where(probe @ found.vectors < 0, -1.0, 1.0).to(found.vectors)
 
     def _pairs(self, k: int, tol: float, start: Tensor | Eigenpairs | None, largest: bool, **limits: Any) -> Eigenpairs:
         there = self.dtype, self.device

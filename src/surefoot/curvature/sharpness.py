@@ -210,11 +210,14 @@ class Sharpness:
     def _pairs(self, k: int, tol: float, products: int) -> Eigenpairs:
         self._follow()
         operator = self._operator
-        start = None if self._start is None else self._start[:, :k]
-        pairs = operator.top(k, tol, start, max_matvecs=products, max_basis=products, seed=self._seed)
+        limits: dict[str, Any] = {"max_matvecs": products, "max_basis": products, "seed": self._seed}
+        if k == 1:
+            pairs, self._start = operator.follow(self._start, tol, **limits)
+        else:
+            pairs = operator.top(k, tol, None if self._start is None else self._start[:, :k], **limits)
+            self._start = pairs.vectors if pairs.outcome != "non-finite" else None
         if operator is self._whole:
             operator.refresh()  # its activations are not held between readings
-        self._start = pairs.vectors if pairs.outcome != "non-finite" else None
         return pairs
 
     def _reading(self, pair: Eigenpairs, residual: float, verified: bool, full: int) -> SharpnessReading:

@@ -11,7 +11,6 @@ from torch.optim import Optimizer
 
 from surefoot.curvature import Hessian, Sharpness
 from surefoot.curvature.batch_sharpness import batch_sharpness
-from surefoot.curvature.lanczos import Eigenpairs
 from surefoot.curvature.losses import CrossEntropy, loss_named
 from surefoot.curvature.problem import Loss
 from surefoot.curvature.sharpness import SharpnessReading
@@ -137,19 +136,19 @@ class Curvatures:
     def _hessian(self, record: Record) -> float:
         operator = self._full_hessian()
         record["gradient_norm"] = float(operator.gradient().norm())
-        return self._passes + self._edge("hessian", operator.top, record)
+        return self._passes + self._edge("hessian", operator, record, largest=True)
 
     def _hessian_min(self, record: Record) -> float:
-        return self._edge("hessian_min", self._full_hessian().bottom, record)
+        return self._edge("hessian_min", self._full_hessian(), record, largest=False)
 
     def _full_hessian(self) -> Hessian:
         return Hessian(self._model, *self._parts["train"], self._loss, ranks=self._ranks.count > 1)
 
-    def _edge(self, name: str, find: Callable[..., Eigenpairs], record: Record) -> float:
-        found = find(1, 1e-2, self._starts.pop(name, None), max_matvecs=24)
+    def _edge(self, name: str, operator: Hessian, record: Record, largest: bool) -> float:
+        found, start = operator.follow(self._starts.pop(name, None), 1e-2, largest, max_matvecs=24)
         record[name] = float(found.values[0])
-        if found.outcome != "non-finite":
-            self._starts[name] = found.vectors
+        if start is not None:
+            self._starts[name] = start
         return self._passes * found.matvecs
 
     def _batches(self, record: Record) -> float:

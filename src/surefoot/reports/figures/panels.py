@@ -29,7 +29,7 @@ def _both(name: str, title: str, unit: str, *, log: bool = False) -> Panel:
 
 # Paper A's Figures 1, 2, A2 to A7 and A9 to A15 show these, in this order; the last two are the cause, and a cure.
 PANELS = (
-    _both("nll", "Loss", "mean cross-entropy, nats", log=True),
+    _both("nll", "Cross-entropy", "mean, nats", log=True),
     _both("accuracy", "Accuracy", "share of right answers"),
     _both("ece", "ECE", "15 bins of equal width"),
     _both("kce", "KCE", "Laplace kernel, bandwidth 0.4"),

@@ -6,9 +6,20 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from surefoot.reports.figures.curves import curve
-from surefoot.reports.figures.panels import PANELS
+from surefoot.reports.figures.panels import PANELS, Panel
 from surefoot.reports.figures.portrait import horizon, portrait
-from surefoot.reports.figures.strokes import DASHES, QUIET, Drawn, draw_legend, draw_line, draw_panel, new_figure, said
+from surefoot.reports.figures.strokes import (
+    COLUMNS,
+    DASHES,
+    QUIET,
+    Drawn,
+    draw_legend,
+    draw_line,
+    draw_panel,
+    first_columns,
+    new_figure,
+    said,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -20,10 +31,11 @@ def dynamics(drawn: Sequence[Drawn], names: Sequence[str]) -> Figure | None:
     """Figures 1, 2 and A15: loss, ECE and sharpness of each method, learning rates by shade, 2/η dashed."""
     rows = [panel for panel in PANELS if panel.name in ("nll", "ece", "sharpness")]
     drawn = [each for each in drawn if len(curve(each[0], "sharpness")[0]) and len(curve(each[0], "train.ece")[0])]
-    names = [name for name in names if any(run.method == name for run, _ in drawn)][:8]
+    names = [name for name in names if any(run.method == name for run, _ in drawn)]
     if not names:
         return None
-    figure = new_figure(1.55 * len(names) + 0.4, 3.6)
+    figure = new_figure(1.55 * min(len(names), COLUMNS) + 0.4, 3.6)
+    names = first_columns(figure, names)
     grid = figure.subplots(len(rows), len(names), squeeze=False, sharex=True, sharey="row")
     for column, name in enumerate(names):
         chosen = [each for each in drawn if each[0].method == name]
@@ -54,20 +66,19 @@ def method(chosen: Sequence[Drawn]) -> Figure | None:
     Sharpness is that of the loss on the same half, where ``test_curvature`` was read.
     """
     rows = [panel for panel in PANELS if panel.name not in ("batch_sharpness", "log_q", "test.tce")]
-    rows = [panel for panel in rows if any(len(curve(run, panel.key("train"))[0]) for run, _ in chosen)]
+    rows = [panel for panel in rows if _is_read(panel, chosen, "train") or _is_read(panel, chosen, "test")]
     if not rows:
         return None
     figure = new_figure(4.4, 1.15 * len(rows) + 0.4)
     grid = figure.subplots(len(rows), 2, squeeze=False, sharex=True)
     lowest = [0, 0]
     for row, panel in enumerate(rows):
-        draw_panel(grid[row, 0], panel, chosen, "train")
-        lowest[0] = row
-        if any(len(curve(run, panel.key("test"))[0]) for run, _ in chosen):
-            draw_panel(grid[row, 1], panel, chosen, "test")
-            lowest[1] = row
-        else:
-            grid[row, 1].set_axis_off()
+        for column, part in enumerate(("train", "test")):
+            if _is_read(panel, chosen, part):
+                draw_panel(grid[row, column], panel, chosen, part)
+                lowest[column] = row
+            else:
+                grid[row, column].set_axis_off()
     grid[0, 0].set_title(f"{said(chosen[0][0].method)}, training", parse_math=False)
     grid[0, 1].set_title("test")
     for column, row in enumerate(lowest):
@@ -76,6 +87,10 @@ def method(chosen: Sequence[Drawn]) -> Figure | None:
     if len({run.rate for run, _ in chosen}) > 1:
         draw_legend(grid[0, 0])
     return figure
+
+
+def _is_read(panel: Panel, chosen: Sequence[Drawn], part: str) -> bool:
+    return any(len(curve(run, panel.key(part))[0]) for run, _ in chosen)
 
 
 def portraits(drawn: Sequence[Drawn]) -> Figure | None:
@@ -105,12 +120,13 @@ def horizons(drawn: Sequence[Drawn], names: Sequence[str]) -> Figure | None:
     Of test ECE also with the sharpness on the test set, where ``test_curvature`` was read.
     """
     drawn = [each for each in drawn if horizon(each[0])[0]]
-    names = [name for name in names if any(run.method == name for run, _ in drawn)][:8]
+    names = [name for name in names if any(run.method == name for run, _ in drawn)]
     if not names:
         return None
     pairs = [("train", "sharpness"), ("test", "sharpness"), ("test", "test.sharpness")]
     pairs = [pair for pair in pairs if any(horizon(run, *pair)[0] for run, _ in drawn)]
-    figure = new_figure(1.55 * len(names) + 0.4, 1.2 * len(pairs) + 0.4)
+    figure = new_figure(1.55 * min(len(names), COLUMNS) + 0.4, 1.2 * len(pairs) + 0.4)
+    names = first_columns(figure, names)
     grid = figure.subplots(len(pairs), len(names), squeeze=False, sharex=True, sharey=True)
     for column, name in enumerate(names):
         chosen = [each for each in drawn if each[0].method == name]

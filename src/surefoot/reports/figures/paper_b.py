@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -121,7 +122,7 @@ def temperature(drawn: Sequence[Drawn]) -> Figure | None:
     )
     left.set(ylabel="test ECE")
     left.legend(frameon=False)
-    for one in drawn:
+    for one in (each for each in drawn if each[0].place.counted):
         if draw_line(right, one, "test.ece", label=said(one[0].method)):
             draw_line(right, one, "test.tce", linestyle=":")
     right.set(xlabel="step", ylabel="test ECE (dotted: after)")
@@ -145,6 +146,8 @@ def _sweep(row: Any, sweep: Sweep) -> None:
     columns = (("test.accuracy", "", "test accuracy"), ("test.ece", "test.tce", "test ECE (dotted: after)"),
                ("test.entropy", "", "entropy of p"))  # fmt: skip
     for axes, (name, after, title) in zip(row, columns, strict=True):
+        if not any(math.isfinite(value) for line in sweep.lines for value in line.means.get(after, [])):
+            after, title = "", title.partition(" (")[0]
         for place, line in enumerate(sweep.lines[:8]):
             own: Any = {"color": PALETTE[place % len(PALETTE)], "marker": "o", "markersize": 2.5}
             own["linestyle"] = "-" if place < len(PALETTE) else "--"
@@ -156,8 +159,9 @@ def _sweep(row: Any, sweep: Sweep) -> None:
         values = sorted({value for line in sweep.lines for value in line.values})
         if values[0] > 0:
             axes.set_xscale("log")
-            axes.minorticks_off()
-            axes.set_xticks(values[:6], [f"{value:.3g}" for value in values[:6]])
+            if len(values) <= 5:  # more would be written over one another; powers of ten then
+                axes.minorticks_off()
+                axes.set_xticks(values, [f"{value:.3g}" for value in values])
     if len(sweep.lines) > 8:
         row[0].set_title(f"8 of {len(sweep.lines)} lines")
-    draw_legend(row[0])
+    draw_legend(row[1], below=True)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
+    "COLUMNS",
     "DASHES",
     "GAP",
     "MARKS",
@@ -25,6 +26,7 @@ __all__ = [
     "draw_legend",
     "draw_line",
     "draw_panel",
+    "first_columns",
     "gap",
     "new_figure",
     "said",
@@ -34,6 +36,7 @@ DASHES = {"solid": "-", "dash": "--", "dashdot": "-.", "longdash": (0, (8, 2))}
 MARKS = {"solid": "o", "dash": "s", "dashdot": "D", "longdash": "^"}
 GAP, QUIET = "#D55E00", "#8A8A8A"
 _LONGEST = 40  # letters of a name
+COLUMNS = 8
 
 Drawn = tuple[RunFacts, Look]
 
@@ -65,12 +68,12 @@ def draw_panel(axes: Axes, each: Panel, chosen: Sequence[Drawn], part: str) -> b
 
 
 def log(axes: Axes) -> None:
-    """A logarithmic scale that is labelled at powers of ten alone, or between them where there is none."""
+    """A logarithmic scale that is labelled at powers of ten alone, and between them where there are not two."""
     from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
     axes.set_yscale("log")
     low, high = axes.get_ylim()
-    if math.ceil(math.log10(low)) <= math.floor(math.log10(high)):
+    if math.ceil(math.log10(low)) < math.floor(math.log10(high)):
         axes.yaxis.set_minor_formatter(NullFormatter())
     else:
         axes.yaxis.set_minor_locator(LogLocator(subs=(2, 3, 5)))
@@ -93,6 +96,13 @@ def said(name: str) -> str:
     text = plain(name)
     text = f" {text}" if text.startswith("_") else text  # matplotlib leaves such names out of legends
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+
+def first_columns(figure: Figure, names: Sequence[str]) -> list[str]:
+    """What has room side by side; the figure says how many were left out."""
+    if len(names) > COLUMNS:
+        figure.suptitle(f"the first {COLUMNS} of {len(names)}", fontsize=7)
+    return list(names[:COLUMNS])
 
 
 def gap(high: float, low: float) -> float:
