@@ -178,8 +178,18 @@ def test_the_best_weights_are_kept_and_patience_ends_the_run(tmp_path):
     assert load_best(accurate.folder)[1] == {"step": chosen["step"], "val.accuracy": top}
 
 
-def test_early_stopping_killed_at_any_step_ends_with_the_same_bytes(tmp_path):
-    whole = run(spec(steps=200, **BEST), tmp_path / "whole")
+SELDOM = {"every": 2, "curvature": 150, "test_curvature": 170, "bounds": 190}
+
+
+@pytest.mark.parametrize("track", [BEST["track"], SELDOM], ids=["often", "seldom"])
+def test_early_stopping_killed_at_any_step_ends_with_the_same_bytes(tmp_path, track):
+    best = {**BEST, "track": track}
+    whole = run(spec(steps=200, **best), tmp_path / "whole")
+    last = read_journal(whole.folder / "journal.jsonl")[0][-1]
+    assert last["step"] == whole.step < 150
+    if track is SELDOM:  # the last reading has all the same what was not due
+        assert {"sharpness", "test.sharpness", "train.bound.ece.printed", "test.ece"} <= set(last)
+        assert whole.final["test.sharpness"] == last["test.sharpness"]
     expected = files(whole.folder)
     for place in (1, whole.step - 7, whole.step - 1, whole.step):
 
@@ -189,8 +199,8 @@ def test_early_stopping_killed_at_any_step_ends_with_the_same_bytes(tmp_path):
 
         out = tmp_path / str(place)
         with pytest.raises(Killed):
-            run(spec(steps=200, **BEST), out, watch=die)
-        found = files(run(spec(steps=200, **BEST), out).folder)
+            run(spec(steps=200, **best), out, watch=die)
+        found = files(run(spec(steps=200, **best), out).folder)
         for name in ("journal.jsonl", "result.json", "best.safetensors"):
             assert found[name] == expected[name], (place, name)
 

@@ -180,9 +180,12 @@ def _carry_on(spec: RunSpec, ranks: Ranks, folder: Path, data: Prepared, foreign
         desk.commit(pack(model, optimizer, tracker, objective), facts, step // spec.checkpoint)
 
     def note(reading: dict[str, Any]) -> None:
+        improved = best is not None and best.improves(reading)
+        if best is not None and best.exhausted:
+            reading = {**reading, **tracker.rest()}  # the last one: as whole as that of a run of all its steps
         desk.note(reading)
         readings.append(parted(reading)[0])
-        if best is not None and best.improves(reading):
+        if best is not None and improved:
             desk.keep(model, {"step": best.step, best.metric: best.value})
 
     with _asked_to_stop() as stop, contextlib.closing(desk):

@@ -128,6 +128,7 @@ class Tracker:
         self._loggers = Loggers(loggers if self._ranks.first else ())
         self._start = whole("start", start, 0)
         self._read_at = -1
+        self._due: list[str] = []
         self._at: int | None = None  # the step that it was told of last
         self._entered = False
         self.readings: list[dict[str, Any]] = []
@@ -197,7 +198,15 @@ class Tracker:
         due = [group for group, cadence in self._cadences.items() if everything or cadence.due(step, since)]
         if not due or step == self._read_at:
             return None
-        self._read_at = step
+        self._read_at, self._due = step, due
+        return self._groups(step, due)
+
+    def rest(self) -> dict[str, Any]:
+        """What was not due at the last reading, read now: for the end of a run that comes early."""
+        missing = [group for group in self._cadences if group not in self._due]
+        return self._groups(self._read_at, missing) if missing else {}
+
+    def _groups(self, step: int, due: list[str]) -> dict[str, Any]:
         record: dict[str, Any] = {"step": step}
         with self._ranks.same_buffers(self._model):
             self._ranks.check_same(self._model)  # a loop that forgot to average gradients, say
