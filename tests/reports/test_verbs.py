@@ -131,6 +131,15 @@ def test_figure_of_shift(tmp_path, monkeypatch, older):
     assert ("severity" in comments + text) == (not older)
 
 
+def test_a_figure_says_what_it_leaves_out(tmp_path, monkeypatch):
+    plan = paper._plan
+    monkeypatch.setattr(paper, "_plan", lambda drawn: list(plan(drawn))[:1])
+    for place in range(9):
+        write_run(tmp_path / "runs" / str(place), f"rule{place}", readings=3, frames=False)
+    save_figures(tmp_path / "runs", tmp_path / "figs")
+    assert "the first 8 of 9" in (tmp_path / "figs" / "paper-a-figure-1.svg").read_text()
+
+
 def test_what_was_read_once_is_drawn_under_shift_and_nowhere_else(tmp_path):
     write_run(tmp_path / "runs" / "ensemble", readings=1, shift=shift_numbers(0))
     written, skipped = save_figures(tmp_path / "runs", tmp_path / "figs")
