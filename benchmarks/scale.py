@@ -61,7 +61,7 @@ def made(kind: str, width: int, depth: int, classes: int) -> nn.Module:
 def examples(kind: str, n: int, classes: int) -> tuple[Tensor, Tensor]:
     """Inputs with a spectrum that falls as that of images does."""
     random = torch.Generator().manual_seed(0)
-    x = torch.randn(n, _FEATURES, generator=random) / (1 + torch.arange(_FEATURES)) ** 0.5
+    x = torch.randn(n, _FEATURES, generator=random) / (1 + torch.arange(_FEATURES))
     y = torch.randint(0, classes, (n,), generator=random)
     return (x if kind == "dense" else x.view(n, 3, _SIDE, _SIDE)), y
 
