@@ -143,11 +143,11 @@ def sweep_figure(drawn: Sequence[Drawn]) -> Figure | None:
 
 
 def _sweep(row: Any, sweep: Sweep) -> None:
-    columns = (("test.accuracy", "", "test accuracy"), ("test.ece", "test.tce", "test ECE (dotted: after)"),
+    columns = (("test.accuracy", "", "test accuracy"), ("test.ece", "test.tce", "test ECE\n(dotted: after)"),
                ("test.entropy", "", "entropy of p"))  # fmt: skip
     for axes, (name, after, title) in zip(row, columns, strict=True):
         if not any(math.isfinite(value) for line in sweep.lines for value in line.means.get(after, [])):
-            after, title = "", title.partition(" (")[0]
+            after, title = "", title.partition("\n")[0]
         for place, line in enumerate(sweep.lines[:8]):
             own: Any = {"color": PALETTE[place % len(PALETTE)], "marker": "o", "markersize": 2.5}
             own["linestyle"] = "-" if place < len(PALETTE) else "--"
