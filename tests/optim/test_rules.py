@@ -720,6 +720,32 @@ class TestBulk:
             found.append("matvecs" in opt.last)
         assert found == [True, False, False, True, False, False, True]
 
+    @pytest.mark.parametrize("k", [1, 2])
+    def test_a_direction_that_overtakes_the_last_is_taken_out(self, k: int) -> None:
+        class Moving(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.theta = nn.Parameter(torch.ones(20, dtype=torch.float64))
+                self.register_buffer("values", 0.3 ** torch.arange(20, dtype=torch.float64))
+
+            def forward(self, x: Tensor) -> Tensor:
+                return x * (self.values.sqrt() * self.theta)
+
+        model = Moving()
+        x = torch.ones(1, 20, dtype=torch.float64)
+        operator = Hessian(model, x, torch.zeros(1, dtype=torch.long), loss=lambda z, y: 0.5 * z.square().sum(1))
+        opt = sf.optim.BulkSGD(model.parameters(), 0.01, operator, k=k)
+        for step in range(40):
+            model.values[:4] = torch.tensor([1.0, 0.9, 0.7, 0.1], dtype=torch.float64)
+            model.values[k] = 0.5 + 0.02 * step  # past the last that is taken out
+            model.theta.grad = torch.ones_like(model.theta)
+            opt.step()
+            sizes, places = model.values.topk(k + 1)
+            basis = opt.state[model.theta]["basis"]
+            assert basis.shape == (k, 20)
+            if sizes[k - 1] - sizes[k] > 0.05:
+                assert float(torch.linalg.svdvals(basis[:, places[:k]]).min()) > 0.9
+
     def test_groups_with_their_own_rates(self) -> None:
         model = network()
         groups = [

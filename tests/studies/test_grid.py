@@ -297,7 +297,7 @@ def test_costs_count_passes():
     spec = spec_of({"rule": "sam", "stop": {"steps": 30, "batch": 20}})
     assert (steps_of(spec, 60), cost_of(spec, 60)) == (30, 20.0)
     bulk = spec_of({"rule": {"name": "bulk", "k": 3, "refresh": 10}, "stop": {"epochs": 2, "batch": "full"}})
-    assert (steps_of(bulk, 60), cost_of(bulk, 60)) == (2, 2 + 2 * 5)
+    assert (steps_of(bulk, 60), cost_of(bulk, 60)) == (2, 2 + 2 * 8)
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=[path.stem for path in SHIPPED])

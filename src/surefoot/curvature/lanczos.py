@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -48,6 +48,10 @@ class Eigenpairs:
     def converged(self) -> bool:
         """Whether every residual met the tolerance."""
         return self.outcome == "converged"
+
+    def first(self, k: int) -> Eigenpairs:
+        """The k most extreme of them."""
+        return replace(self, values=self.values[:k], vectors=self.vectors[:, :k], residuals=self.residuals[:k])
 
 
 @plain_mode()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -73,7 +72,7 @@ class Operator(ABC):
         """
         together = None if start is None else start.sum(dim=1, keepdim=True)
         found = self._pairs(1, tol, together, largest, spare=1, fewest=_FEWEST, seed=seed, **limits)
-        pair = replace(found, values=found.values[:1], vectors=found.vectors[:, :1], residuals=found.residuals[:1])
+        pair = found.first(1)
         if found.outcome == "non-finite":
             return pair, None
         # Signs of eigenvectors are chance, and their sum is not: all are turned to one side of a random vector.

@@ -167,8 +167,9 @@ class Sharpness:
         """The k leading eigenpairs now, their vectors (d, k) in the order of the model's parameters.
 
         From the same compressed or whole matrix as `read`, started from ``start``, vectors (d, m) or an earlier result,
-        or else from the call before; ``residuals`` are of that matrix, not of the whole one where it is compressed.
-        ``max_matvecs`` limits the work; by default 4 k.
+        or else from the call before and the pair that came next there, since that may have overtaken the last one;
+        ``residuals`` are of that matrix, not of the whole one where it is compressed. ``max_matvecs`` limits the work;
+        by default 4 (k + 1).
         """
         dim = sum(p.numel() for p in self._parameters.values())
         whole("k", k, 1, dim)
@@ -176,7 +177,8 @@ class Sharpness:
             given = start_vectors(start, dim)
             names = list(self._parameters)
             self._start = given if self._compressed is None else self._compressed.compress(given, names)
-        pairs = self._pairs(k, tol, 4 * k if max_matvecs is None else max_matvecs)
+        most = 4 * (k + 1) if max_matvecs is None else max_matvecs
+        pairs = self._pairs(k, tol, most, spare=1 if start is None else 0)
         if self._compressed is None:
             return pairs
         return replace(pairs, vectors=self._compressed.lift(pairs.vectors, list(self._parameters)))
@@ -207,15 +209,17 @@ class Sharpness:
         self._parameters = present
         self._operator.refresh()
 
-    def _pairs(self, k: int, tol: float, products: int) -> Eigenpairs:
+    def _pairs(self, k: int, tol: float, products: int, spare: int = 1) -> Eigenpairs:
         self._follow()
         operator = self._operator
         limits: dict[str, Any] = {"max_matvecs": products, "max_basis": products, "seed": self._seed}
         if k == 1:
             pairs, self._start = operator.follow(self._start, tol, **limits)
         else:
-            pairs = operator.top(k, tol, None if self._start is None else self._start[:, :k], **limits)
-            self._start = pairs.vectors if pairs.outcome != "non-finite" else None
+            start = None if self._start is None else self._start[:, : k + spare]
+            found = operator.top(k, tol, start, spare=spare, **limits)
+            pairs = found.first(k)
+            self._start = found.vectors if found.outcome != "non-finite" else None
         if operator is self._whole:
             operator.refresh()  # its activations are not held between readings
         return pairs

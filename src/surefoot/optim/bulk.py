@@ -64,9 +64,11 @@ class _Projected(Rule):
                 f"{len(ours)}, {len(ours.intersection(self._order))} of them in common; build both from the same model"
             )
         self._operator, self._tol = operator, tol
-        self._k = whole("k", k, 0, sum(p.numel() for p in self._order))
+        dim = sum(p.numel() for p in self._order)
+        self._k = whole("k", k, 0, dim)
+        self._wide = min(self._k + 1, dim)
         self._refresh = whole("refresh", refresh, 1)
-        self._products = None if products is None else whole("products", products, max(1, self._k))
+        self._products = None if products is None else whole("products", products, self._wide)
         self.last: dict[str, float] = {}
 
     @abstractmethod
@@ -95,7 +97,10 @@ class _Projected(Rule):
         return loss
 
     def _basis(self) -> Tensor:
-        """(k, d) orthonormal rows, found anew every ``refresh`` steps and kept in the state of the first parameter."""
+        """(k, d) orthonormal rows, found anew every ``refresh`` steps and kept in the state of the first parameter.
+
+        The next direction is kept beside them: a search from the k alone would not see it overtake the last of them.
+        """
         memory = self.state[self._order[0]]
         before: Tensor | None = memory.get("basis")
         age = int(memory.get("age", 0))
@@ -108,16 +113,18 @@ class _Projected(Rule):
         if fresh is not None:
             fresh()
         # The first basis may serve for long, so it gets what it needs; later ones start close.
-        most = self._products or (max(60, 20 * self._k) if before is None else max(8, 2 * self._k))
-        found = self._operator.top(self._k, self._tol, None if before is None else before.T, max_matvecs=most)
+        most = self._products or (max(60, 20 * self._wide) if before is None else max(8, 2 * self._wide))
+        start = None if before is None else torch.cat([before, memory.get("runner_up", before[:0])]).T
+        found = self._operator.top(self._wide, self._tol, start, max_matvecs=most)
         if found.outcome == "non-finite":  # the gradient will not be finite either
             return self._nothing() if before is None else before
         # Ritz vectors are orthonormal up to rounding of the products' precision; a projection must be one.
-        memory["basis"] = torch.linalg.qr(found.vectors.double()).Q.T.to(found.vectors).contiguous()
+        rows = torch.linalg.qr(found.vectors.double()).Q.T.to(found.vectors)
+        memory["basis"], memory["runner_up"] = rows[: self._k].contiguous(), rows[self._k :].contiguous()
         scale = float(found.values.abs().max()) or 1.0
         self.last |= {
             "sharpness": float(found.values[0]),
-            "residual": float(found.residuals.max()) / scale,
+            "residual": float(found.residuals[: self._k].max()) / scale,
             "matvecs": float(found.matvecs),
         }
         kept: Tensor = memory["basis"]
@@ -160,7 +167,8 @@ class BulkSGD(_Projected):
         k: how many directions; 0 is SGD.
         refresh: steps between searches for V, each started from the last.
         tol: of the eigenvectors.
-        products: most products a search; by default as many as the first one needs, and 2 k, but at least 8, later.
+        products: most products a search, k + 1 at least; by default as many as the first one needs, later 2 (k + 1),
+            but at least 8.
     """
 
     def project(self, update: Tensor, inside: Tensor) -> Tensor:

@@ -38,7 +38,7 @@ def cost_of(spec: RunSpec, rows: int) -> float:
 
     The passes are the rule's, times what a gradient of the loss costs, times the members of an ensemble.
 
-    BulkSGD and DomSGD also pay for their directions: about k + 2 products of two passes each time they are found.
+    BulkSGD and DomSGD also pay for their directions: about 2 (k + 1) products of two passes each time they are found.
     What readings cost is not counted.
     """
     name = spec.rule.name
@@ -49,7 +49,7 @@ def cost_of(spec: RunSpec, rows: int) -> float:
     if name in ("bulk", "dom"):
         k, refresh = (spec.rule.options.get(option, default) for option, default in (("k", 5), ("refresh", 1)))
         if isinstance(k, int) and isinstance(refresh, int) and refresh > 0:
-            found += math.ceil(steps / refresh) * 2 * (k + 2)
+            found += math.ceil(steps / refresh) * 4 * (k + 1)
     return found
 
 
