@@ -14,7 +14,7 @@ from surefoot.reports.figures.colours import PALETTE, looks
 from surefoot.reports.figures.compare import compare, not_beaten, settings
 from surefoot.reports.figures.curves import curve, sureness
 from surefoot.reports.figures.panels import PANELS, drawn, wanted
-from surefoot.reports.figures.paper_a import horizons, method
+from surefoot.reports.figures.paper_a import horizons, method, portraits
 from surefoot.reports.figures.portrait import correlations, horizon, portrait
 from surefoot.reports.figures.strokes import log, new_figure
 from surefoot.reports.figures.sweeps import sweeps
@@ -201,6 +201,27 @@ def test_the_test_set_has_a_sharpness_of_its_own_where_it_was_read(tmp_path):
     _, ece = curve(run, "test.ece")
     assert values[-1] == pytest.approx(np.corrcoef(ece, curve(run, "test.sharpness")[1])[0, 1])
     assert len(steps) == 20 - 7
+
+
+def test_a_horizon_has_no_panel_of_what_a_method_did_not_read(tmp_path):
+    run = read_run(Place(write_run(tmp_path / "a")), wanted)
+    columns = {name: column for name, column in run.columns.numbers.items() if name != "test.sharpness"}
+    bare = replace(run, columns=replace(run.columns, numbers=columns), method="bare")
+    look = ("#000000", "solid")
+    grid = np.array(horizons([(run, look), (bare, look)], [run.method, "bare"]).axes).reshape(3, 2)
+    assert [axes.axison for axes in grid[:, 0]] == [True, True, True]
+    assert [axes.axison for axes in grid[:, 1]] == [True, True, False]
+    assert [axes.get_xlabel() for axes in grid[:, 1]] == ["", "training stops at", ""]
+
+
+@pytest.mark.parametrize(("methods", "beside"), [(6, False), (7, True)])
+def test_a_long_legend_stands_beside_the_portrait(tmp_path, methods, beside):
+    run = read_run(Place(write_run(tmp_path / "a")), wanted)
+    drawn_ = [(replace(run, method=f"rule {place}"), ("#000000", "solid")) for place in range(methods)]
+    figure = portraits(drawn_)
+    figure.draw_without_rendering()
+    axes = figure.axes[0]
+    assert (axes.get_legend().get_window_extent().x0 >= axes.get_window_extent().x1) == beside
 
 
 @pytest.mark.parametrize(("values", "labels"), [([1.8, 5.4], ["2", "3", "5"]), ([0.02, 30.0], [])])

@@ -144,7 +144,8 @@ def test_what_was_read_once_is_drawn_under_shift_and_nowhere_else(tmp_path):
     write_run(tmp_path / "runs" / "ensemble", readings=1, shift=shift_numbers(0))
     written, skipped = save_figures(tmp_path / "runs", tmp_path / "figs")
     assert [path.name for path in written] == ["shift"]
-    assert "paper-b-figure-3-temperature" in skipped
+    assert "read once" in skipped["paper-a-figure-1"]
+    assert "read once" in skipped["paper-b-figure-3-temperature"]
 
 
 def test_methods_have_files_of_their_own():

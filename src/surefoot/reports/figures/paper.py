@@ -71,16 +71,17 @@ def _plan(drawn: Sequence[Drawn]) -> Iterator[tuple[str, Callable[[], Figure | N
     everything = drawn
     drawn = [each for each in drawn if len(each[0].columns) > 1]  # a deep ensemble is read once, at its end
     names = list(dict.fromkeys(run.method for run, _ in drawn))
-    readings = "no run has calibration and curvature readings"
+    once = "every run was read once, at its end, as deep ensembles are" if everything and not drawn else ""
+    readings = once or "no run has calibration and curvature readings"
     yield "paper-a-figure-1", lambda: dynamics(drawn, names), readings
     yield "paper-a-figure-a1-portrait", lambda: portraits(drawn), readings
     yield "paper-a-table-1-horizon", lambda: horizons(drawn, names), readings
     for name, stem in zip(names, _stems(names), strict=True):
         chosen = [each for each in drawn if each[0].method == name]
         yield f"paper-a-figure-a2-{stem}", lambda chosen=chosen: method(chosen), readings  # type: ignore[misc]
-    yield "paper-b-figure-1-confidence", lambda: confidence(drawn), "no histograms; turn on track.histograms"
-    yield "paper-b-figure-2-ascent", lambda: ascent(drawn), "no run of SAM or CSAM"
-    yield "paper-b-figure-3-temperature", lambda: temperature(drawn), "no validation set; set data.val"
+    yield "paper-b-figure-1-confidence", lambda: confidence(drawn), once or "no histograms; turn on track.histograms"
+    yield "paper-b-figure-2-ascent", lambda: ascent(drawn), once or "no run of SAM or CSAM"
+    yield "paper-b-figure-3-temperature", lambda: temperature(drawn), once or "no validation set; set data.val"
     yield "paper-b-figure-s5-sweeps", lambda: sweep_figure(drawn), "no study of three numbers or more along an axis"
     yield "shift", lambda: shift_figure(everything), "no run was read on corrupted images; add a table [shift]"
 

@@ -99,7 +99,8 @@ def portraits(drawn: Sequence[Drawn]) -> Figure | None:
     paths = [each for each in paths if len(each[2]["step"]) > 1]
     if not paths:
         return None
-    figure = new_figure(3.5, 2.7)
+    methods = len({run.method for run, _, _ in paths})
+    figure = new_figure(3.5 if methods <= 6 else 4.6, 2.7)
     axes = figure.subplots()
     named: set[str] = set()
     for run, (colour, dash), path in paths:
@@ -110,7 +111,7 @@ def portraits(drawn: Sequence[Drawn]) -> Figure | None:
         axes.plot(x[:1], y[:1], "o", color=colour, markersize=3.5)
         axes.plot(x[-1:], y[-1:], "x", color=colour, markersize=4.5)
     axes.set(xlabel="Gauss–Newton sharpness", ylabel="train ECE (15 bins)")
-    draw_legend(axes)
+    draw_legend(axes, beside=methods > 6)
     return figure
 
 
@@ -132,15 +133,19 @@ def horizons(drawn: Sequence[Drawn], names: Sequence[str]) -> Figure | None:
         chosen = [each for each in drawn if each[0].method == name]
         for axes, (part, sharpness) in zip(grid[:, column], pairs, strict=True):
             axes.axhline(0, color=QUIET, linewidth=0.6)
-            for run, (colour, dash) in chosen:
-                found = horizon(run, part, sharpness)
+            paths = [(run, look, horizon(run, part, sharpness)) for run, look in chosen]
+            for run, (colour, dash), found in paths:
                 axes.plot(*found, color=colour, linestyle=DASHES[dash], label=f"η = {run.rate:.3g}")
             if not column:
                 axes.set(ylabel=f"r, {part} ECE,\n{_OF[sharpness]}", ylim=(-1.05, 1.05))
+            elif not any(found[0] for _, _, found in paths):
+                axes.set_axis_off()
         grid[0, column].set_title(said(name), parse_math=False)
-        grid[-1, column].set_xlabel("training stops at")
+        lowest = next(axes for axes in reversed(grid[:, column]) if axes.axison)
+        lowest.set_xlabel("training stops at")
+        lowest.tick_params(labelbottom=True)
         if len({run.rate for run, _ in chosen}) > 1:
-            draw_legend(grid[-1, column], below=True)
+            draw_legend(lowest, below=True)
     return figure
 
 

@@ -64,9 +64,11 @@ def ascent(drawn: Sequence[Drawn]) -> Figure | None:
         return None
     figure = new_figure(5.4, 1.8)
     grid = figure.subplots(1, len(shown), squeeze=False)
+    several = len({run.rate for run, _ in chosen}) > 1
     for place, (name, title) in enumerate(shown):
         for one in chosen:
-            draw_line(grid[0, place], one, name, label=said(one[0].method))
+            rate = f", η = {one[0].rate:.3g}" if several else ""
+            draw_line(grid[0, place], one, name, label=said(one[0].method) + rate)
         grid[0, place].set(xlabel="step", title=title)
     draw_legend(grid[0, 0])
     return figure

@@ -80,13 +80,16 @@ def log(axes: Axes) -> None:
         axes.yaxis.set_minor_formatter(StrMethodFormatter("{x:g}"))
 
 
-def draw_legend(axes: Axes, below: bool = False) -> None:
-    """Each name once; below the axes where curves would lie under it."""
+def draw_legend(axes: Axes, below: bool = False, beside: bool = False) -> None:
+    """Each name once; below the axes, or beside them in one column, where curves would lie under it."""
     handles, names = axes.get_legend_handles_labels()
     once = dict(zip(reversed(names), reversed(handles), strict=True))
     order = list(dict.fromkeys(names))
     place: Any = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.4)} if below else {}
-    legend = axes.legend([once[name] for name in order], order, frameon=False, ncols=1 + len(order) // 6, **place)
+    if beside:
+        place = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
+    columns = 1 if beside else 1 + len(order) // 6
+    legend = axes.legend([once[name] for name in order], order, frameon=False, ncols=columns, **place)
     for text in legend.get_texts():
         text.set_parse_math(False)  # a name may hold dollars
 
