@@ -548,6 +548,12 @@ def test_values_are_chosen_on_validation_and_taken_over(tmp_path):
     assert f"chosen on validation: lr = {best[0]}, wd = {best[1]}" in render([ends], "text")
     again = sf.study(study, tmp_path)
     assert [task.run.label for task in again.tasks] == [task.run.label for task in result.tasks]
+    found = json.loads((tmp_path / "study.json").read_text())  # as it was before the choice was made
+    found["chosen"], found["runs"] = None, [run for run in found["runs"] if run["shown"]["method"] == "SGD"]
+    (tmp_path / "study.json").write_text(json.dumps(found))
+    (tmp_path / "runs" / found["runs"][0]["id"] / "result.json").unlink()
+    note = "nothing is chosen on validation yet: 7 of 12 candidates have finished, and none of them is shown"
+    assert note in tables_of(gather(tmp_path))[0].notes
 
 
 def test_a_call_about_some_runs_keeps_what_was_chosen(tmp_path, stand_in):

@@ -282,6 +282,10 @@ def _notes(study: GatheredStudy, spec: TableSpec, rows: Sequence[Row]) -> list[s
         where = " ".join(str(text) for text in choice["group"].values())
         values = ", ".join(f"{axis} = {text}" for axis, text in choice["values"].items())
         notes.append(f"chosen on validation{f' for {where}' if where else ''}: {values}")
+    candidates = [run.outcome for run in study.runs if not run.counted]
+    if candidates and not study.chosen:
+        far = f"{candidates.count('finished')} of {len(candidates)} candidates have finished"
+        notes.append(f"nothing is chosen on validation yet: {far}, and none of them is shown")
     return [*notes, *(text for row in rows if (text := row.left_out()))]
 
 
