@@ -37,8 +37,8 @@ def confidence(drawn: Sequence[Drawn]) -> Figure | None:
         top, below = grid[0, column], grid[1, column]
         width = 1 / len(kept.shares)
         top.bar([(place + 0.5) * width for place in range(len(kept.shares))], kept.shares, width, color=colour)
-        top.axvline(kept.mean_confidence, color="black", linewidth=1)
-        top.axvline(kept.mean_accuracy, color="black", linewidth=1, linestyle=":")
+        sure = top.axvline(kept.mean_confidence, color="black", linewidth=1)
+        right = top.axvline(kept.mean_accuracy, color="black", linewidth=1, linestyle=":")
         top.set_title(said(run.method), parse_math=False)
         some = kept.count > 0
         width = 1 / len(kept.count)
@@ -50,6 +50,7 @@ def confidence(drawn: Sequence[Drawn]) -> Figure | None:
         below.set(xlabel=f"confidence\nECE {kept.ece:.3f}", xlim=(0, 1), ylim=(0, 1))
     grid[0, 0].set_ylabel("share of examples")
     grid[1, 0].set_ylabel("accuracy")
+    figure.legend([sure, right], ["mean confidence", "accuracy"], loc="outside upper center", ncols=2, frameon=False)
     return figure
 
 
