@@ -19,6 +19,7 @@ from surefoot.curvature import (
 )
 from surefoot.curvature.principal import first_dense, principal_directions
 from surefoot.errors import BadInput
+from surefoot.training.tracker import Tracker
 
 from .cases import MODELS, case, dense_gauss_newton, dense_hessian, flat_function
 
@@ -231,6 +232,54 @@ def test_curvature_along_the_sam_path():
         curvature_along_sam(model, inputs, labels, rho=0.0)
     with pytest.raises(BadInput, match="rho"):
         curvature_along_sam(model, inputs, labels, rho=float("inf"))
+
+
+def fitted(steps):
+    """A small network that learns labels of which a fifth is wrong; its smallest eigenvalue goes to zero."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(200, 12, generator=generator)
+    y = torch.where(torch.rand(200, generator=generator) < 0.2, torch.arange(200) % 4, x[:, :4].argmax(1))
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(12, 10), nn.Tanh(), nn.Linear(10, 4))
+    step = torch.optim.SGD(model.parameters(), 0.2, momentum=0.9)
+    for index in range(steps + 1):
+        yield index, model, x, y
+        step.zero_grad()
+        nn.functional.cross_entropy(model(x), y).backward()
+        step.step()
+
+
+def smallest_of(model, x, y):
+    return float(torch.linalg.eigvalsh(Hessian(model, x, y).dense().double())[0])
+
+
+def test_the_smallest_eigenvalue_is_read_against_itself():
+    """Against the largest one it was said to be above 0 as soon as it was small."""
+    tracker, found, exact = None, [], []
+    for index, model, x, y in fitted(1000):
+        tracker = tracker or Tracker(model, (x, y), (x, y), every={"hessian_min": 50})
+        reading = tracker.read(index)
+        if reading is not None:
+            found.append(reading)
+            exact.append(smallest_of(model, x, y))
+    assert [reading["hessian_min"] for reading in found] == pytest.approx(exact, rel=0.2)
+    settled = [reading["hessian_min_residual"] <= 0.101 * -reading["hessian_min"] for reading in found]
+    assert len(found) == 21
+    assert sum(settled) >= 18  # in the others forty products did not suffice
+
+
+def test_the_smallest_eigenvalue_along_the_sam_path_late_in_training():
+    """Each place starts from the one before: a search that stops early seems to fall along the way."""
+    *_, (_, model, x, y) = fitted(300)
+    g = Hessian(model, x, y).gradient()
+    origin = [p.detach().clone() for p in model.parameters()]
+    found = curvature_along_sam(model, x, y, rho=0.2, points=5, tol=5e-2)
+    for point in found:
+        with torch.no_grad():
+            move = torch.split(point.t * 0.2 * g / g.norm(), [p.numel() for p in origin])
+            for p, at, by in zip(model.parameters(), origin, move, strict=True):
+                p.copy_(at + by.view_as(p))
+        assert point.smallest == pytest.approx(smallest_of(model, x, y), rel=0.05)
 
 
 class TestSharpness:

@@ -195,10 +195,10 @@ def test_two_ranks_read_what_one_process_reads(ranks, dtype):
 
 
 def scale_of(name, alone):
-    """A residual is rounding where the search has converged: it counts beside the sharpness whose error it bounds."""
+    """A residual is rounding where the search has converged: it counts beside the value whose error it bounds."""
     if ".slack.sharpness" in name:
         return alone[f"{name.split('.')[0]}.sharpness."]
-    return alone[name.replace(".residual.", ".sharpness.").replace("sharpness_residual", "sharpness")]
+    return alone[name.replace(".residual.", ".sharpness.").replace("_residual", "")]
 
 
 def distance(found, expected, scale=None):

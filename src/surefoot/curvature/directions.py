@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from surefoot.checks import positive, whole
 from surefoot.curvature.chunks import plain_mode
 from surefoot.curvature.hessian import Hessian
-from surefoot.curvature.lanczos import Eigenpairs
 from surefoot.curvature.operator import Operator
 from surefoot.curvature.parameters import select, split
 from surefoot.curvature.problem import Loss
@@ -54,7 +53,8 @@ def curvature_along_sam(
 ) -> list[PathPoint]:
     """κ_min and κ_max at ``points`` places from θ to θ̃ = θ + ρ g/‖g‖ (paper B, Section 4 and Figure 2; card H1).
 
-    Each place starts from the eigenvectors of the one before. The parameters are put back to the bit.
+    Each place starts from the eigenvectors of the one before. The residual of each end is at most ``tol`` times its own
+    size, unless ``max_matvecs`` products did not suffice. The parameters are put back to the bit.
     """
     positive("rho", rho)
     whole("points", points, 2)
@@ -66,8 +66,8 @@ def curvature_along_sam(
         raise BadInput(f"the gradient must be finite and not zero to have a direction; its length is {size}")
     step = split(rho * g / size, parameters)
     found: list[PathPoint] = []
-    low: Eigenpairs | None = None
-    high: Eigenpairs | None = None
+    below: Tensor | None = None
+    above: Tensor | None = None
     try:
         for index in range(points):
             t = index / (points - 1)
@@ -75,8 +75,8 @@ def curvature_along_sam(
                 for parameter, origin, move in zip(parameters, before, step, strict=True):
                     parameter.copy_(origin + t * move)
             hessian = Hessian(model, inputs, labels, loss)
-            low = hessian.bottom(1, tol, low, max_matvecs=max_matvecs)
-            high = hessian.top(1, tol, high, max_matvecs=max_matvecs)
+            low, below = hessian.follow(below, tol, largest=False, max_matvecs=max_matvecs)
+            high, above = hessian.follow(above, tol, max_matvecs=max_matvecs)
             ends = (float(low.values[0]), float(high.values[0]), float(low.residuals[0]), float(high.residuals[0]))
             found.append(PathPoint(t, *ends))
             if "non-finite" in (low.outcome, high.outcome):

@@ -70,6 +70,7 @@ def extreme_pairs(
     draw: Draw | None = None,
     spare: int = 0,
     fewest: int = 0,
+    own: bool = False,
 ) -> Eigenpairs:
     """The k largest or smallest eigenvalues of the matrix behind ``matmat`` (d, m) → (d, m).
 
@@ -85,6 +86,8 @@ def extreme_pairs(
         draw: random vectors (m, d) from m and a generator; of independent normal numbers by default.
         spare: so many pairs more, as far as they are known when the first k have converged.
         fewest: products that are made in any case, so that what the start has little of is seen.
+        own: converged when each residual ≤ tol · |its own θ| instead: for the end of a spectrum that is small beside
+            the other, such as a Hessian's negative one late in training, of which ``tol`` of the largest says nothing.
     """
     if isinstance(k, bool) or not isinstance(k, numbers.Integral) or not 1 <= k <= dim:
         raise BadInput(f"k must lie in 1..{dim}, the number of parameters; got {k}")
@@ -106,7 +109,8 @@ def extreme_pairs(
     del block
     used, scale = 0, 0.0
     while True:
-        run, scale = _run(matmat, room, width, k, tol, largest, min(budget - used, most), scale, fewest - used, spare)
+        limits = min(budget - used, most), fewest - used, spare
+        run, scale = _run(matmat, room, width, k, tol, own, largest, scale, *limits)
         used += run.matvecs
         # Where fewer products than vectors are left, no further block fits.
         if run.outcome != "budget" or budget - used < max(width, run.vectors.shape[1]):
@@ -172,9 +176,10 @@ def _run(
     width: int,
     k: int,
     tol: float,
+    own: bool,
     largest: bool,
-    budget: int,
     scale: float,
+    budget: int,
     fewest: int,
     spare: int,
 ) -> tuple[Eigenpairs, float]:
@@ -209,7 +214,8 @@ def _run(
         residuals = torch.linalg.vector_norm(coefficients @ weights[known:], dim=0) + rounding * scale
         enough = len(values) >= k
         # Not from the first block alone: given vectors would be all that it knows of the matrix.
-        done = enough and known > 0 and bool((residuals[:k] <= tol * scale + rounding * scale).all())
+        allowed = tol * (values[:k].abs() if own else scale) + rounding * scale
+        done = enough and known > 0 and bool((residuals[:k] <= allowed).all())
         exhausted = len(following) == 0
         if (done and used >= fewest) or exhausted or used + len(following) > budget:
             vectors = (weights.T.to(basis) @ basis).T

@@ -15,6 +15,7 @@ from surefoot.errors import BadInput
 __all__ = ["Operator"]
 
 _FEWEST = 5  # products from a warm start: with fewer, a third eigenvalue that overtakes two at once is missed
+_BASIS_BELOW = 40  # vectors: with 24, restarts lose what a search among close eigenvalues has learnt
 
 
 class Operator(ABC):
@@ -68,9 +69,12 @@ class Operator(ABC):
         """The largest (or smallest) pair of a matrix that moves, and the start (d, 2) to hand in the next time.
 
         That is the pair's vector and the runner-up's: once the latter is ahead, a search from the first vector alone
-        would not see it, and settle on the second eigenvalue.
+        would not see it, and settle on the second eigenvalue. The smallest value of a Hessian is small beside the
+        largest one, and lies close to others: its residual is measured against itself, and the basis is larger.
         """
         together = None if start is None else start.sum(dim=1, keepdim=True)
+        if not largest:
+            limits = {"own": True, "max_basis": _BASIS_BELOW} | limits
         found = self._pairs(1, tol, together, largest, spare=1, fewest=_FEWEST, seed=seed, **limits)
         pair = found.first(1)
         if found.outcome == "non-finite":

@@ -145,8 +145,9 @@ class Curvatures:
         return Hessian(self._model, *self._parts["train"], self._loss, ranks=self._ranks.count > 1)
 
     def _edge(self, name: str, operator: Hessian, record: Record, largest: bool) -> float:
-        found, start = operator.follow(self._starts.pop(name, None), 1e-2, largest, max_matvecs=24)
-        record[name] = float(found.values[0])
+        tol, most = (1e-2, 24) if largest else (0.1, 40)
+        found, start = operator.follow(self._starts.pop(name, None), tol, largest, max_matvecs=most)
+        record |= {name: float(found.values[0]), f"{name}_residual": float(found.residuals[0])}
         if start is not None:
             self._starts[name] = start
         return self._passes * found.matvecs
