@@ -129,7 +129,7 @@ def temperature(drawn: Sequence[Drawn]) -> Figure | None:
         if draw_line(right, one, "test.ece", label=said(one[0].method)):
             draw_line(right, one, "test.tce", linestyle=":")
     right.set(xlabel="step", ylabel="test ECE (dotted: after)")
-    draw_legend(right)
+    draw_legend(right, beside=True)
     return figure
 
 
