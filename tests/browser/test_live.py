@@ -26,7 +26,7 @@ class LiveVisit(Visit):
         self.origin = f"http://{served.address.netloc}"
         super().__init__(browser, Address(served.address.geturl()), **options)
         # Charts name no address; the icon of the site is the browser's own idea.
-        self.page.wait_for_function("document.getElementById('live-says').textContent.includes('under way')")
+        self.page.wait_for_function("() => document.getElementById('live-says').textContent.includes('under way')")
 
     def says(self):
         return self.page.locator("#live-says").text_content()
@@ -71,12 +71,14 @@ def test_the_page_keeps_up_with_a_run(live, folder, shots):
     live.shows("#live li", "min left")
     live.shows("#overview [data-run=aaaa]", "20 %")
     live.section("trajectories")
-    points = "document.querySelector('#trajectories .js-plotly-plot').data[0].x.length"
+    points = "document.querySelector('#trajectories .js-plotly-plot')?.data?.[0]?.x.length"
     before = live.page.evaluate(points)
     grow(folder / "aaaa", 30, 40, start=time.time() - 80)
     live.shows("#live li", "40 of 100 steps")
     live.shows("#overview [data-run=aaaa]", "40 %")
-    live.page.wait_for_function(f"{points} === {before + 2}", timeout=15_000)
+    # A function, not an expression, which would be evaluated again and again against the page's policy; and while the
+    # charts are drawn anew there is none for a moment.
+    live.page.wait_for_function(f"() => {points} === {before + 2}", timeout=15_000)
     live.page.evaluate("scrollTo(0, 0)")
     live.page.screenshot(path=shots / "live.png")
     grow(begin(folder / "bbbb", rule="adamw"), 0)
