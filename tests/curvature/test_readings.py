@@ -269,7 +269,7 @@ def test_the_smallest_eigenvalue_is_read_against_itself():
 
 
 def test_the_smallest_eigenvalue_along_the_sam_path_late_in_training():
-    """Each place starts from the one before: a search that stops early seems to fall along the way."""
+    """Searched to a share of the largest one, it was above 0 at the first place, where it is below."""
     *_, (_, model, x, y) = fitted(300)
     g = Hessian(model, x, y).gradient()
     origin = [p.detach().clone() for p in model.parameters()]

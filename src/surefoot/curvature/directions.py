@@ -53,8 +53,9 @@ def curvature_along_sam(
 ) -> list[PathPoint]:
     """κ_min and κ_max at ``points`` places from θ to θ̃ = θ + ρ g/‖g‖ (paper B, Section 4 and Figure 2; card H1).
 
-    Each place starts from the eigenvectors of the one before. The residual of each end is at most ``tol`` times its own
-    size, unless ``max_matvecs`` products did not suffice. The parameters are put back to the bit.
+    Each place starts from the eigenvectors of the one before. The residual of κ_min is at most ``tol`` times its own
+    size, that of κ_max ``tol`` times the larger of both, unless ``max_matvecs`` products did not suffice. The
+    parameters are put back to the bit.
     """
     positive("rho", rho)
     whole("points", points, 2)
