@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from surefoot.studies.statistics import holm, lead, paired_t, pearson, sign_flips, spearman, summarise
+from surefoot.studies.statistics import correlated, holm, lead, paired_t, pearson, sign_flips, spearman, summarise
 
 RANDOM = np.random.default_rng(0)
 
@@ -53,6 +53,35 @@ def test_summaries():
     assert (one.mean, one.n) == (2.0, 1)
     assert math.isnan(one.std)
     assert math.isnan(summarise([]).mean)
+
+
+def test_seeds_of_one_setting_count_once():
+    """Copies add nothing: interval and error are those of the groups' means, or wider, never those of all values."""
+    x = [0.3, 0.1, 0.7, 0.4]
+    alone, copied = summarise(x), summarise(np.repeat(x, 3), groups=np.repeat(range(4), 3).tolist())
+    assert (copied.mean, copied.n) == (pytest.approx(alone.mean), 12)
+    assert (copied.low, copied.high, copied.error) == pytest.approx((alone.low, alone.high, alone.error))
+    assert alone.error == pytest.approx(stats.sem(x))
+    assert summarise(np.repeat(x, 3)).error < 0.6 * copied.error
+    lone = summarise(x, groups=["one"] * 4)
+    assert lone.std == alone.std
+    assert all(map(math.isnan, (lone.low, lone.high, lone.error)))
+
+
+def test_groups_lose_what_is_not_finite():
+    found = summarise([1.0, math.nan, 3.0, math.nan], groups=["a", "a", "b", "c"])
+    assert (found.mean, found.n, found.error) == (2.0, 2, pytest.approx(1.0))
+
+
+def test_rank_correlation_draws_groups_together():
+    x = np.random.default_rng(2).standard_normal((8, 2))
+    x[:, 1] += 2 * x[:, 0]
+    pairs = [tuple(row) for row in x]
+    alone = correlated(pairs)
+    copied = correlated([*pairs, *pairs, (math.nan, 1.0)], groups=[*range(8), *range(8), 9])
+    assert copied.n == 16
+    assert copied.mean == pytest.approx(alone.mean)
+    assert copied.high - copied.low == pytest.approx(alone.high - alone.low)
 
 
 @pytest.mark.parametrize("n", [2, 5, 30])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,6 +20,11 @@ __all__ = ["Row", "rows_of"]
 Key = tuple[tuple[str, str], ...]
 
 
+def _setting(key: Key) -> Key:
+    """What runs share that differ in the seed alone."""
+    return tuple(pair for pair in key if pair[0] != "seed")
+
+
 @dataclass
 class Row:
     """One row: its label, the measures at each of its points, and how its runs ended."""
@@ -33,9 +38,10 @@ class Row:
         found = {key: [each[name] for each in group if np.isfinite(each[name])] for key, group in self.points.items()}
         return {key: float(np.mean(values)) for key, values in found.items() if values}
 
-    def values(self, name: str) -> list[float]:
-        """A measure's sample."""
-        return list(self.at_points(name).values())
+    def settings(self, keys: Iterable[Key]) -> list[Key]:
+        """What points share that differ in the seed alone; each its own where there is one setting."""
+        several = len({_setting(key) for key in self.points}) > 1
+        return [_setting(key) if several else key for key in keys]
 
     def count(self, name: str) -> int:
         """How many runs a measure's sample is of; fewer than have finished where some never came to a stop, say."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -33,7 +33,8 @@ _EXACT = 14  # 2¹⁴ sign patterns are all tried; beyond, as many as _DRAWS are
 class Summary:
     """Mean, deviation with n − 1 below the sum (ddof = 1), n, and a percentile bootstrap interval of the mean.
 
-    The deviation and the interval are NaN for fewer than two values.
+    ``error`` is the mean's standard error. Deviation, interval and error are NaN for fewer than two values, the last
+    two also for fewer than two groups.
     """
 
     mean: float
@@ -41,23 +42,43 @@ class Summary:
     n: int
     low: float
     high: float
+    error: float = math.nan
 
 
-def summarise(values: Numbers, level: float = 0.95, seed: int = 0) -> Summary:
-    """Of the finite values.
+def summarise(values: Numbers, level: float = 0.95, seed: int = 0, groups: Sequence[Hashable] | None = None) -> Summary:
+    """Of the finite values; those of one group are drawn together, since seeds of one setting are nearly copies.
 
     >>> found = summarise([1.0, 2.0, 4.0])
     >>> round(found.mean, 4), round(found.std, 4), found.n
     (2.3333, 1.5275, 3)
+    >>> round(summarise([1.0, 1.0, 4.0, 4.0]).error, 2), summarise([1.0, 1.0, 4.0, 4.0], groups="aabb").error
+    (0.87, 1.5)
     """
     x = np.asarray(values, dtype=np.float64)
-    x = x[np.isfinite(x)]
+    some = np.isfinite(x)
+    at = _places(len(x) if groups is None else groups, some)
+    x = x[some]
     n = len(x)
     if n < 2:
         return Summary(float(x[0]) if n else math.nan, math.nan, n, math.nan, math.nan)
-    means = x[np.random.default_rng(seed).integers(0, n, (_DRAWS, n))].mean(axis=1)
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
-    return Summary(float(x.mean()), float(x.std(ddof=1)), n, float(low), float(high))
+    mean, std = float(x.mean()), float(x.std(ddof=1))
+    sums, counts = np.bincount(at, x), np.bincount(at)
+    g = len(sums)
+    if g < 2:
+        return Summary(mean, std, n, math.nan, math.nan)
+    drawn = np.random.default_rng(seed).integers(0, g, (_DRAWS, g))
+    low, high = np.quantile(sums[drawn].sum(axis=1) / counts[drawn].sum(axis=1), [(1 - level) / 2, (1 + level) / 2])
+    # Of a ratio of sums over the groups; where each value is its own group, the usual s / √n.
+    error = math.sqrt(float(((sums - mean * counts) ** 2).sum()) * g / (g - 1)) / n
+    return Summary(mean, std, n, float(low), float(high), error)
+
+
+def _places(groups: int | Sequence[Hashable], some: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """The number of each value's group, among the groups of those that count; of a count, each its own."""
+    names = range(groups) if isinstance(groups, int) else groups
+    kept = [name for name, counts in zip(names, some, strict=True) if counts]
+    order = {name: place for place, name in enumerate(dict.fromkeys(kept))}
+    return np.array([order[name] for name in kept], dtype=np.int64)
 
 
 def pearson(one: Numbers, other: Numbers) -> float:
@@ -99,18 +120,28 @@ def spearman(one: Numbers, other: Numbers) -> float:
     return pearson(_ranks(one), _ranks(other))
 
 
-def correlated(pairs: Sequence[tuple[float, float]], level: float = 0.95, seed: int = 0) -> Summary:
-    """Spearman's correlation of pairs as ``mean``, with a percentile bootstrap interval over the pairs.
+def correlated(
+    pairs: Sequence[tuple[float, float]],
+    level: float = 0.95,
+    seed: int = 0,
+    groups: Sequence[Hashable] | None = None,
+) -> Summary:
+    """Spearman's correlation of the finite pairs as ``mean``, with a percentile bootstrap interval over the groups.
 
-    Resamples in which one of the two is constant have no correlation and are left out.
+    Each pair is its own group by default. Resamples in which one of the two is constant have no correlation and are
+    left out.
     """
     x = np.asarray(pairs, dtype=np.float64).reshape(-1, 2)
+    some: NDArray[np.bool_] = np.isfinite(x[:, 0]) & np.isfinite(x[:, 1])
+    at = _places(len(x) if groups is None else groups, some)
+    x = x[some]
     n = len(x)
     whole = spearman(x[:, 0], x[:, 1])
-    if math.isnan(whole):
-        return Summary(math.nan, math.nan, n, math.nan, math.nan)
-    draws = np.random.default_rng(seed).integers(0, n, (_DRAWS // 5, n))
-    found = np.array([spearman(*x[rows].T) for rows in draws])
+    members = [np.flatnonzero(at == place) for place in range(int(at.max(initial=-1)) + 1)]
+    if math.isnan(whole) or len(members) < 2:
+        return Summary(whole, math.nan, n, math.nan, math.nan)
+    draws = np.random.default_rng(seed).integers(0, len(members), (_DRAWS // 5, len(members)))
+    found = np.array([spearman(*x[np.concatenate([members[each] for each in chosen])].T) for chosen in draws])
     found = found[np.isfinite(found)]
     low, high = np.quantile(found, [(1 - level) / 2, (1 + level) / 2])
     return Summary(whole, float(found.std(ddof=1)), n, float(low), float(high))

@@ -116,13 +116,14 @@ def _predict(study: GatheredStudy, spec: TableSpec) -> Table:
     names = [f"{name} until {stop}" for name in quantities for stop in spec.until]
     rows = rows_of(study, spec, [spec.target, *names])
     numbers = [each for row in rows for group in row.points.values() for each in group]
+    counts = [(row, [key for key, group in row.points.items() for _ in group]) for row in rows]
+    alike = [(row.label, setting) for row, keys in counts for setting in row.settings(keys)]
     found = []
     for quantity in quantities:
         cells = []
         for stop in spec.until:
             name = f"{quantity} until {stop}"
-            pairs = [(each[name], each[spec.target]) for each in numbers]
-            rank = correlated([pair for pair in pairs if all(map(math.isfinite, pair))], spec.level)
+            rank = correlated([(each[name], each[spec.target]) for each in numbers], spec.level, groups=alike)
             digits = 2 if spec.digits is None else spec.digits
             text = f"{_number(rank.mean, digits)} {_interval(rank, digits)}" if rank.n > 2 else "–"
             facts = {"measure": name, "spearman": rank.mean, "n": rank.n, "low": rank.low, "high": rank.high}
@@ -131,27 +132,33 @@ def _predict(study: GatheredStudy, spec: TableSpec) -> Table:
     counts = [max(cells[place].facts["n"] for _, cells in found) for place in range(len(spec.until))]
     notes = [
         f"Spearman's correlation across {len(numbers)} finished runs of the last reading up to a stop with the final "
-        f"{heading(spec.target)}; intervals are percentile bootstrap over runs, {100 * spec.level:g}%",
+        f"{heading(spec.target)}; intervals are percentile bootstrap over settings, {100 * spec.level:g}%",
         f"runs that came to each stop: {', '.join(map(str, counts))}",
         *(text for row in rows if (text := row.left_out())),
     ]
     return Table(spec.name, spec.kind, spec.caption, [shown_stop(each) for each in spec.until], found, notes)
 
 
-_PEAK, _END, _SHARP_PEAK, _SHARP_END = "max train.ece", "train.ece", "max sharpness", "sharpness"
+_PEAK, _SHARP_END = "max train.ece", "sharpness"
+_ON_THE_WAY = {
+    _PEAK: "peak train ECE",
+    "mean train.ece": "mean train ECE",
+    "train.ece": "final train ECE",
+    "max sharpness": "peak sharpness",
+    _SHARP_END: "final sharpness",
+}
 
 
 def _hypotheses(study: GatheredStudy, spec: TableSpec) -> Table:
     """Paper A, Section 3.2: does a flat end, or do flat directions on the way, go with a low calibration error?"""
-    names = [_PEAK, _END, _SHARP_PEAK, _SHARP_END]
-    rows = rows_of(study, spec, names)
+    rows = rows_of(study, spec, list(_ON_THE_WAY))
     baseline = _baseline(spec, rows) if rows else None
     found: list[tuple[str, list[Cell]]] = []
     for row in rows:
-        cells = [_mean(row, name, spec, 3 if "ece" in name else 2) for name in names]
+        cells = [_mean(row, name, spec, 3 if "ece" in name else 2) for name in _ON_THE_WAY]
         found.append((row.label, [*cells, _verdict(row, baseline), _runs(row)]))
     notes = _notes(study, spec, rows)
-    if any(len(row.values(name)) == 1 for row in rows for name in (_PEAK, _SHARP_END)):
+    if any(len(row.at_points(name)) == 1 for row in rows for name in (_PEAK, _SHARP_END)):
         notes.append("a row of one value has no standard error: any difference counts, and is a hint at most")
     if baseline is not None:
         notes += [
@@ -160,14 +167,13 @@ def _hypotheses(study: GatheredStudy, spec: TableSpec) -> Table:
             "H1 (flat minima): flatter means better calibrated; H2 (flat directions): calibration improves though the "
             "end is not flatter",
         ]
-    columns = ["peak train ECE", "final train ECE", "peak sharpness", "final sharpness", "reads as", "runs"]
-    return Table(spec.name, spec.kind, spec.caption, columns, found, notes)
+    return Table(spec.name, spec.kind, spec.caption, [*_ON_THE_WAY.values(), "reads as", "runs"], found, notes)
 
 
 def _verdict(row: Row, baseline: Row | None) -> Cell:
     if baseline is None or row is baseline:
         return Cell("baseline")
-    flatter, lower = (_below(row.values(name), baseline.values(name)) for name in (_SHARP_END, _PEAK))
+    flatter, lower = (_below(row, baseline, name) for name in (_SHARP_END, _PEAK))
     if flatter is None or lower is None:
         return Cell("–")
     text = {(True, True): "fits both", (True, False): "against H1", (False, True): "for H2"}.get(
@@ -176,12 +182,12 @@ def _verdict(row: Row, baseline: Row | None) -> Cell:
     return Cell(text, {"flatter": flatter, "lower_peak": lower})
 
 
-def _below(ours: list[float], theirs: list[float]) -> bool | None:
-    if not ours or not theirs:
+def _below(row: Row, baseline: Row, name: str) -> bool | None:
+    one, other = (_summarised(each, name) for each in (row, baseline))
+    if not one.n or not other.n:
         return None
-    one, other = summarise(ours), summarise(theirs)
-    parts = [each.std**2 / each.n for each in (one, other) if each.n > 1]
-    return other.mean - one.mean > math.sqrt(sum(parts))
+    errors = [each.error for each in (one, other) if not math.isnan(each.error)]
+    return other.mean - one.mean > math.hypot(*errors)
 
 
 def _compare(study: GatheredStudy, spec: TableSpec) -> Table:
@@ -198,7 +204,8 @@ def _compare(study: GatheredStudy, spec: TableSpec) -> Table:
             test: Callable[[Any, Any], float] = paired_t if spec.test == "t" else sign_flips
             p_values.append(test(ours, theirs))
             labels.append(f"{one.label} − {other.label}, {heading(name)}")
-            lines.append(summarise([a - b for a, b in zip(ours, theirs, strict=True)], spec.level))
+            differences = [a - b for a, b in zip(ours, theirs, strict=True)]
+            lines.append(summarise(differences, spec.level, groups=one.settings(common)))
     found = []
     for label, line, p, adjusted in zip(labels, lines, p_values, holm(p_values), strict=True):
         digits = 4 if spec.digits is None else spec.digits
@@ -247,8 +254,13 @@ _KINDS: dict[str, Callable[[GatheredStudy, TableSpec], Table]] = {
 }
 
 
+def _summarised(row: Row, name: str, level: float = 0.95) -> Summary:
+    found = row.at_points(name)
+    return summarise(list(found.values()), level, groups=row.settings(found))
+
+
 def _mean(row: Row, name: str, spec: TableSpec, digits: int) -> Cell:
-    found = summarise(row.values(name), spec.level)
+    found = _summarised(row, name, spec.level)
     digits = digits if spec.digits is None else spec.digits
     text = _pm(found, digits)
     if spec.intervals and found.n > 1:
@@ -274,8 +286,9 @@ def _notes(study: GatheredStudy, spec: TableSpec, rows: Sequence[Row]) -> list[s
     roles = roles_of(study.axes, study.entry_axes, spec)
     over = f" over {' and '.join(roles.over)}" if roles.over else ""
     averaged = f", each the average over {' and '.join(roles.average)}" if roles.average else ""
+    alike = ", seeds of one setting drawn together" if "seed" in roles.over and len(roles.over) > 1 else ""
     notes = [
-        f"mean ± standard deviation (ddof = 1){over}{averaged}; intervals are percentile bootstrap of the mean, "
+        f"mean ± standard deviation (ddof = 1){over}{averaged}; intervals are percentile bootstrap of the mean{alike}, "
         f"{100 * spec.level:g}%"
     ]
     for choice in study.chosen:
