@@ -1,5 +1,6 @@
 """What tables read from a run: quantities, relations, and where the readings end; against small journals by hand."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -161,6 +162,26 @@ def test_predictions_order_the_runs(tmp_path):
     assert [cell.text for cell in (cells["test ECE"][1], cells["sharpness"][1])] == ["–", "–"]
     assert table.columns == ["step ≥ 10", "step ≥ 99"]
     assert "runs that came to each stop: 4, 0" in table.notes
+
+
+def test_a_prediction_may_be_of_a_moment_that_all_runs_have(tmp_path):
+    """Runs of different lengths are compared at one step; sharpness at step 10 falls as the number of the run grows."""
+    spec = {"name": "early", "kind": "predict", "metrics": ["test.ece"], "until": ["step>=10"]}
+    (table,) = tables_of(study(tmp_path, [spec | {"target": "sharpness until step>=10"}]))
+    assert table.rows[0][1][0].facts["spearman"] == pytest.approx(-1)
+    assert "sharpness until step ≥ 10" in table.notes[0]
+
+
+def test_intervals_over_settings_and_seeds_draw_settings(tmp_path):
+    """Two rates of two seeds each, the seeds nearly alike: the interval spans the rates, as two values would."""
+    spec = {"name": "ends", "rows": ["method"], "over": ["lr", "seed"], "metrics": ["test.ece"], "intervals": True}
+    gathered = study(tmp_path, [spec])
+    for place, run in enumerate(gathered.runs):
+        run.place.update(method="SGD", lr="0.1" if place < 2 else "0.2", seed=str(place % 2))
+    (table,) = tables_of(dataclasses.replace(gathered, axes=["method", "lr"], entry_axes=["method"]))
+    found = table.rows[0][1][0].facts
+    assert (found["n"], found["low"], found["high"]) == (4, pytest.approx(0.15), pytest.approx(0.35))
+    assert "seeds of one setting drawn together" in table.notes[0]
 
 
 def test_a_run_with_a_harmed_journal_is_left_out_and_named(tmp_path):

@@ -161,7 +161,7 @@ class TableSpec(_Table):
 
     Axes in ``average`` are averaged before means and deviations are taken ``over`` others. It is drawn at the named
     ``scales``; at all if there are none. ``until`` is for correlations (the readings up to each stop, beside all of
-    them) and predictions (of the final ``target`` from the reading at each stop).
+    them) and predictions (of ``target``, a measure of the whole run, from the reading at each stop).
     """
 
     name: str = Field(min_length=1)
@@ -206,10 +206,11 @@ class TableSpec(_Table):
             raise ValueError(f"until is for tables of kind correlation and predict; this one is a {self.kind}")
         if self.kind == "predict" and not self.until:
             raise ValueError("a table of kind predict needs until: at which readings to predict (step>=100)")
-        stopped = next((name for name in (*self.metrics, self.target) if self.until and "until" in name.split()), None)
+        check_measure(self.target)
+        stopped = next((name for name in self.metrics if self.until and "until" in name.split()), None)
         if stopped:
             raise ValueError(f"until is given for the whole table, and {stopped!r} has its own")
-        for name in (*self.metrics, self.target):
+        for name in self.metrics:
             for stop in self.until:
                 check_measure(f"{name} until {stop}")
         return self

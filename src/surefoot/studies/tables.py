@@ -131,7 +131,7 @@ def _predict(study: GatheredStudy, spec: TableSpec) -> Table:
         found.append((heading(quantity), cells))
     counts = [max(cells[place].facts["n"] for _, cells in found) for place in range(len(spec.until))]
     notes = [
-        f"Spearman's correlation across {len(numbers)} finished runs of the last reading up to a stop with the final "
+        f"Spearman's correlation across {len(numbers)} finished runs of the last reading up to a stop with "
         f"{heading(spec.target)}; intervals are percentile bootstrap over settings, {100 * spec.level:g}%",
         f"runs that came to each stop: {', '.join(map(str, counts))}",
         *(text for row in rows if (text := row.left_out())),
