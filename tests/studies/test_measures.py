@@ -180,8 +180,9 @@ def test_intervals_over_settings_and_seeds_draw_settings(tmp_path):
         run.place.update(method="SGD", lr="0.1" if place < 2 else "0.2", seed=str(place % 2))
     (table,) = tables_of(dataclasses.replace(gathered, axes=["method", "lr"], entry_axes=["method"]))
     found = table.rows[0][1][0].facts
-    assert (found["n"], found["low"], found["high"]) == (4, pytest.approx(0.15), pytest.approx(0.35))
-    assert "seeds of one setting drawn together" in table.notes[0]
+    assert found["n"] == 4
+    assert found["low"] < 0.14 < 0.36 < found["high"]
+    assert "settings are drawn, then their seeds" in table.notes[0]
 
 
 def test_a_run_with_a_harmed_journal_is_left_out_and_named(tmp_path):

@@ -46,7 +46,10 @@ class Summary:
 
 
 def summarise(values: Numbers, level: float = 0.95, seed: int = 0, groups: Sequence[Hashable] | None = None) -> Summary:
-    """Of the finite values; those of one group are drawn together, since seeds of one setting are nearly copies.
+    """Of the finite values; intervals and errors count groups first, then what differs inside them.
+
+    Runs of one setting that differ in the seed alone are nearly copies: taken for as many independent values, they make
+    a mean over settings look surer than it is.
 
     >>> found = summarise([1.0, 2.0, 4.0])
     >>> round(found.mean, 4), round(found.std, 4), found.n
@@ -56,29 +59,42 @@ def summarise(values: Numbers, level: float = 0.95, seed: int = 0, groups: Seque
     """
     x = np.asarray(values, dtype=np.float64)
     some = np.isfinite(x)
-    at = _places(len(x) if groups is None else groups, some)
+    members = _members(range(len(x)) if groups is None else groups, some)
     x = x[some]
-    n = len(x)
+    n, g = len(x), len(members)
     if n < 2:
         return Summary(float(x[0]) if n else math.nan, math.nan, n, math.nan, math.nan)
     mean, std = float(x.mean()), float(x.std(ddof=1))
-    sums, counts = np.bincount(at, x), np.bincount(at)
-    g = len(sums)
     if g < 2:
         return Summary(mean, std, n, math.nan, math.nan)
-    drawn = np.random.default_rng(seed).integers(0, g, (_DRAWS, g))
-    low, high = np.quantile(sums[drawn].sum(axis=1) / counts[drawn].sum(axis=1), [(1 - level) / 2, (1 + level) / 2])
-    # Of a ratio of sums over the groups; where each value is its own group, the usual s / √n.
-    error = math.sqrt(float(((sums - mean * counts) ** 2).sum()) * g / (g - 1)) / n
-    return Summary(mean, std, n, float(low), float(high), error)
+    places, counted = _drawn(members, _DRAWS, seed)
+    means = (x[places] * counted).sum(axis=1) / counted.sum(axis=1)
+    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    # Of a ratio of sums over the groups, but never less than if no two values had anything in common.
+    apart = sum(float((x[rows] - mean).sum()) ** 2 for rows in members) * g / (g - 1)
+    return Summary(mean, std, n, float(low), float(high), max(math.sqrt(apart) / n, std / math.sqrt(n)))
 
 
-def _places(groups: int | Sequence[Hashable], some: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """The number of each value's group, among the groups of those that count; of a count, each its own."""
-    names = range(groups) if isinstance(groups, int) else groups
-    kept = [name for name, counts in zip(names, some, strict=True) if counts]
-    order = {name: place for place, name in enumerate(dict.fromkeys(kept))}
-    return np.array([order[name] for name in kept], dtype=np.int64)
+def _members(groups: Sequence[Hashable], some: NDArray[np.bool_]) -> list[NDArray[np.int64]]:
+    """The places of each group's values, among the values that count."""
+    found: dict[Hashable, list[int]] = {}
+    for place, group in enumerate(group for group, counts in zip(groups, some, strict=True) if counts):
+        found.setdefault(group, []).append(place)
+    return [np.array(places) for places in found.values()]
+
+
+def _drawn(members: Sequence[NDArray[np.int64]], count: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """(count, m) places of the values in each draw, and which of them count: a draw of small groups is shorter.
+
+    A bootstrap in two stages: groups are drawn, then the values inside each that was drawn.
+    """
+    random = np.random.default_rng(seed)
+    sizes = np.array([len(rows) for rows in members])
+    table = np.array([np.resize(rows, sizes.max()) for rows in members])
+    chosen = random.integers(0, len(members), (count, len(members)))[:, :, None]
+    inside = (random.random((*chosen.shape[:2], sizes.max())) * sizes[chosen]).astype(np.int64)
+    counted = np.arange(sizes.max()) < sizes[chosen]
+    return table[chosen, inside].reshape(count, -1), counted.reshape(count, -1)
 
 
 def pearson(one: Numbers, other: Numbers) -> float:
@@ -126,22 +142,21 @@ def correlated(
     seed: int = 0,
     groups: Sequence[Hashable] | None = None,
 ) -> Summary:
-    """Spearman's correlation of the finite pairs as ``mean``, with a percentile bootstrap interval over the groups.
+    """Spearman's correlation of the finite pairs as ``mean``, with a percentile bootstrap interval by groups.
 
     Each pair is its own group by default. Resamples in which one of the two is constant have no correlation and are
     left out.
     """
     x = np.asarray(pairs, dtype=np.float64).reshape(-1, 2)
     some: NDArray[np.bool_] = np.isfinite(x[:, 0]) & np.isfinite(x[:, 1])
-    at = _places(len(x) if groups is None else groups, some)
+    members = _members(range(len(x)) if groups is None else groups, some)
     x = x[some]
     n = len(x)
     whole = spearman(x[:, 0], x[:, 1])
-    members = [np.flatnonzero(at == place) for place in range(int(at.max(initial=-1)) + 1)]
     if math.isnan(whole) or len(members) < 2:
         return Summary(whole, math.nan, n, math.nan, math.nan)
-    draws = np.random.default_rng(seed).integers(0, len(members), (_DRAWS // 5, len(members)))
-    found = np.array([spearman(*x[np.concatenate([members[each] for each in chosen])].T) for chosen in draws])
+    draws = zip(*_drawn(members, _DRAWS // 5, seed), strict=True)
+    found = np.array([spearman(*x[places[counted]].T) for places, counted in draws])
     found = found[np.isfinite(found)]
     low, high = np.quantile(found, [(1 - level) / 2, (1 + level) / 2])
     return Summary(whole, float(found.std(ddof=1)), n, float(low), float(high))

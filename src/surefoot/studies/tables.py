@@ -132,7 +132,8 @@ def _predict(study: GatheredStudy, spec: TableSpec) -> Table:
     counts = [max(cells[place].facts["n"] for _, cells in found) for place in range(len(spec.until))]
     notes = [
         f"Spearman's correlation across {len(numbers)} finished runs of the last reading up to a stop with "
-        f"{heading(spec.target)}; intervals are percentile bootstrap over settings, {100 * spec.level:g}%",
+        f"{heading(spec.target)}; intervals are percentile bootstrap (settings are drawn, then their seeds), "
+        f"{100 * spec.level:g}%",
         f"runs that came to each stop: {', '.join(map(str, counts))}",
         *(text for row in rows if (text := row.left_out())),
     ]
@@ -286,7 +287,7 @@ def _notes(study: GatheredStudy, spec: TableSpec, rows: Sequence[Row]) -> list[s
     roles = roles_of(study.axes, study.entry_axes, spec)
     over = f" over {' and '.join(roles.over)}" if roles.over else ""
     averaged = f", each the average over {' and '.join(roles.average)}" if roles.average else ""
-    alike = ", seeds of one setting drawn together" if "seed" in roles.over and len(roles.over) > 1 else ""
+    alike = " (settings are drawn, then their seeds)" if "seed" in roles.over and len(roles.over) > 1 else ""
     notes = [
         f"mean ± standard deviation (ddof = 1){over}{averaged}; intervals are percentile bootstrap of the mean{alike}, "
         f"{100 * spec.level:g}%"
