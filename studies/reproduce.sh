@@ -42,7 +42,9 @@ for study in "${studies[@]}"; do
   if [ $code != 0 ]; then failed+=("$study (exit code $code)"); fi
   if [ ! -f "$out/study.json" ]; then continue; fi
   from+=(--from "$out")
-  surefoot table "$out" --format markdown > "$out/tables.md" || failed+=("$study (tables)")
+  for kind in markdown:md csv:csv; do
+    surefoot table "$out" --format "${kind%:*}" > "$out/tables.${kind#*:}" || failed+=("$study (tables as ${kind%:*})")
+  done
   surefoot figures "$out" -o "$out/figures" > /dev/null || failed+=("$study (figures)")
 done
 surefoot report "$runs" -o "$runs/report.html" || failed+=("the report")
