@@ -11,7 +11,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 case $paper in
   a) studies=(paper-a/search paper-a/table1 paper-a/constants paper-a/coupling paper-a/bulk paper-a/mse paper-a/cifar100
               paper-a/calmo paper-a/calmo-parts margin-tail margin-tail-parts) ;;
-  b) studies=(paper-b/losses-small paper-b/table3 paper-b/networks paper-b/sam_variants paper-b/table-s15 paper-b/table-s16
+  b) studies=(paper-b/losses-small paper-b/table3 paper-b/table3@cores2-100 paper-b/networks paper-b/sam_variants paper-b/table-s15 paper-b/table-s16
               paper-b/figure3 paper-b/figure2 paper-b/radius_and_gamma paper-b/sam_vs_sgd paper-b/sam_variants_cifar100
               paper-b/table1-small) ;;
   *) echo "reproduce.sh: the paper is a or b; got '$paper'" >&2; exit 2 ;;
@@ -29,7 +29,13 @@ if [ "$scale" != digits ] && ! surefoot data check cifar10 --data "$data" > /dev
 fi
 from=() failed=()
 for study in "${studies[@]}"; do
-  name=${study#paper-?/} chosen=(--scale "$scale")
+  own=$scale
+  if [[ $study = *@* ]]; then  # on other data, at a scale of its own: beside cores2 alone
+    if [ "$scale" != cores2 ]; then continue; fi
+    own=${study#*@} study=${study%@*}
+  fi
+  name=${study#paper-?/} chosen=(--scale "$own")
+  if [ "$own" != "$scale" ]; then name+=-${own#"$scale"-}; fi
   if ! grep -q '^\[scales\.' "$here/$study.toml"; then  # one file a scale: table1-small
     if [ "$scale" != cores2 ]; then continue; fi
     chosen=()
