@@ -40,6 +40,16 @@ def test_table_and_figure(folder, tmp_path):
     assert (tmp_path / "shift.png").stat().st_size > 3000
 
 
+def test_the_figure_of_clean_data_is_of_the_calibrators(folder, tmp_path):
+    clean = ("--corruptions", "none", "--resamples", "0", "--calibrate", "temperature,beta")
+    done = surefoot(*members(folder), *clean, "--figure", tmp_path / "clean.svg")
+    assert done.exit_code == 0, done.exception
+    text = (tmp_path / "clean.svg").read_text()
+    assert all(f"<!-- {each} -->" in text for each in ("untouched", "temperature", "beta", "adamw, η = 0.02"))
+    assert "mean over 2 seeds" in text
+    assert "severity" not in text
+
+
 def test_members_together_are_the_ensemble(folder):
     """The mean of the members by ``--ensemble`` is the run that is made of them."""
     common = (

@@ -10,13 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from surefoot.reports.figures.colours import PALETTE, looks
+from surefoot.reports.figures.colours import PALETTE, looks, setting_looks
 from surefoot.reports.figures.compare import compare, not_beaten, settings
-from surefoot.reports.figures.curves import curve, sureness
+from surefoot.reports.figures.curves import curve, mean_curve, sureness
 from surefoot.reports.figures.panels import PANELS, drawn, wanted
-from surefoot.reports.figures.paper_a import horizons, method, portraits
+from surefoot.reports.figures.paper_a import horizons, method
 from surefoot.reports.figures.portrait import correlations, horizon, portrait
-from surefoot.reports.figures.strokes import log, new_figure
 from surefoot.reports.figures.sweeps import sweeps
 from surefoot.reports.figures.thin import evenly, thin
 from surefoot.reports.places import Place, places
@@ -85,6 +84,20 @@ def test_methods_have_colours_and_rates_shades():
     assert found[1][0] == PALETTE[0].lower() == found[4][0]
     many = looks([(f"method {place}", 0.1) for place in range(2 * len(PALETTE))])
     assert len(set(many)) == len(many)
+
+
+def test_a_settings_colour_says_its_first_word_and_its_dash_the_others():
+    models = [(method, model) for method in ("SGD", "SAM") for model in ("plain", "dropout", "ensemble")]
+    found = dict(zip(models, setting_looks(models), strict=True))
+    assert len(set(found.values())) == 6
+    assert {found[each][0] for each in models if each[0] == "SAM"} == {PALETTE[1]}
+    assert len({found[each][1] for each in models if each[1] == "dropout"}) == 1
+    assert {dash for _, dash in setting_looks([("SGD",), ("SAM", "0.05"), ("CSAM", "0.1")])} == {"solid"}
+
+
+@pytest.mark.parametrize("words", [[("SGD", str(place)) for place in range(9)], [("SGD", "a"), ("SGD", "a")]])
+def test_settings_whose_words_tell_too_little_have_looks_of_their_own(words):
+    assert len(set(setting_looks(words))) == len(words)
 
 
 def luminance(colour):
@@ -185,6 +198,17 @@ def test_panels_are_read_and_drawn(tmp_path):
     assert len(curve(run, "nothing")[0]) == 0
 
 
+def test_a_mean_curve_is_of_the_steps_that_all_runs_were_read_at(tmp_path):
+    runs = [read_run(Place(write_run(tmp_path / str(seed), seed=seed))) for seed in (0, 1, 2)]
+    short = replace(runs[0].columns, numbers={name: each[:5] for name, each in runs[0].columns.numbers.items()})
+    bare = replace(runs[0], columns=replace(short, numbers={"step": np.arange(5.0)}))
+    steps, found = mean_curve([replace(runs[0], columns=short), *runs[1:], bare], "test.ece")
+    values = np.stack([curve(run, "test.ece")[1][:5] for run in runs])
+    assert steps.tolist() == curve(runs[1], "test.ece")[0][:5].tolist()
+    assert found == pytest.approx(np.stack([values.mean(axis=0), values.min(axis=0), values.max(axis=0)]))
+    assert [len(each) for each in mean_curve([bare], "test.ece")] == [0, 3]
+
+
 def test_the_test_set_has_a_sharpness_of_its_own_where_it_was_read(tmp_path):
     run = read_run(Place(write_run(tmp_path / "a")), wanted)
     bare = replace(run, columns=replace(run.columns, numbers={
@@ -211,27 +235,7 @@ def test_a_horizon_has_no_panel_of_what_a_method_did_not_read(tmp_path):
     grid = np.array(horizons([(run, look), (bare, look)], [run.method, "bare"]).axes).reshape(3, 2)
     assert [axes.axison for axes in grid[:, 0]] == [True, True, True]
     assert [axes.axison for axes in grid[:, 1]] == [True, True, False]
-    assert [axes.get_xlabel() for axes in grid[:, 1]] == ["", "training stops at", ""]
-
-
-@pytest.mark.parametrize(("methods", "beside"), [(6, False), (7, True)])
-def test_a_long_legend_stands_beside_the_portrait(tmp_path, methods, beside):
-    run = read_run(Place(write_run(tmp_path / "a")), wanted)
-    drawn_ = [(replace(run, method=f"rule {place}"), ("#000000", "solid")) for place in range(methods)]
-    figure = portraits(drawn_)
-    figure.draw_without_rendering()
-    axes = figure.axes[0]
-    assert (axes.get_legend().get_window_extent().x0 >= axes.get_window_extent().x1) == beside
-
-
-@pytest.mark.parametrize(("values", "labels"), [([1.8, 5.4], ["2", "3", "5"]), ([0.02, 30.0], [])])
-def test_a_logarithmic_axis_is_labelled(values, labels):
-    axes = new_figure(3, 2).subplots()
-    axes.plot(values)
-    log(axes)
-    low, high = axes.get_ylim()
-    ticks = zip(axes.yaxis.get_minorticklocs(), axes.get_yticklabels(minor=True), strict=True)
-    assert [label.get_text() for place, label in ticks if low <= place <= high and label.get_text()] == labels
+    assert [axes.get_xlabel() for axes in grid[:, 1]] == ["", "training stops at step", ""]
 
 
 def swept(axes, seed, ece, outcome="finished", study="s", counted=True):
@@ -251,9 +255,11 @@ def test_sweeps_average_over_seeds_and_sort_numbers():
     ]
     (found,) = sweeps(runs)
     (line,) = found.lines
-    assert (found.study, found.axis, line.label) == ("s", "rho", "SAM gamma=1")
+    assert (found.study, found.axis, line.label) == ("s", "rho", "SAM, γ = 1")
     assert line.values == [0.05, 0.1, 0.2]
     assert line.means["test.ece"] == [2.5, 1.5, 0.5]
+    assert line.seeds == [2, 2, 2]
+    assert [found.texts[value] for value in line.values] == ["0.05", "1/10", "0.2"]
     assert all(math.isnan(each) for each in line.means["test.entropy"])
 
 

@@ -94,9 +94,11 @@ def test_figures_of_a_sweep_and_of_ascents(tmp_path, monkeypatch):
     sf.study({"name": "radii", "base": base, "axes": radii, "seeds": [0]}, out=tmp_path / "radii", workers=1)
     written, _ = save_figures(tmp_path / "radii", tmp_path / "figs")
     assert sorted(path.name for path in written) == list(some)
-    text = (tmp_path / "figs" / "paper-b-figure-s5-sweeps.svg").read_text()
-    assert "rho" in text
-    assert "allowed" in (tmp_path / "figs" / "paper-b-figure-2-ascent.svg").read_text()
+    swept, climbed = ((tmp_path / "figs" / f"{name}.svg").read_text() for name in reversed(some))
+    assert all(f"<!-- {text} -->" in swept for text in ("ρ", "0.05", "1/10", "1 seed"))
+    assert "after a temperature" not in swept  # without validation data
+    assert all(f"<!-- {text} -->" in climbed for text in ("(a)", "(b)", "(c)", "sam, ρ = 0.05, seed 0"))
+    assert "allowed" in climbed
 
 
 ODD = ["$\\frac{$", "\x00\x07\x1b[31m\u202e", "λ", "μ", "\ud800", "a & b <c>"]
@@ -129,6 +131,8 @@ def test_figure_of_shift(tmp_path, monkeypatch, older):
     comments = (tmp_path / "figs" / "shift.svg").read_text()
     assert "motion blur" in comments + text  # what is drawn as outlines is said in a comment
     assert ("severity" in comments + text) == (not older)
+    assert ("after the temperature" in comments + text) == (not older)
+    assert "mean over 2 seeds" in comments + text
 
 
 def test_a_figure_says_what_it_leaves_out(tmp_path, monkeypatch):

@@ -31,7 +31,10 @@ def shift(
     official: Annotated[bool, typer.Option("--official", help="The official arrays in the data folder.")] = False,
     rows: Annotated[int | None, typer.Option(help="Only the first so many test images.", min=20)] = None,
     resamples: Annotated[int, typer.Option(help="Behind the intervals of ECE; 0 for none.", min=0)] = 100,
-    figure: Annotated[Path | None, typer.Option(help="Draw ECE against severity: .png, .svg or .pdf.")] = None,
+    figure: Annotated[
+        Path | None,
+        typer.Option(help="Draw ECE against severity, of clean data alone after each calibrator: .png, .svg or .pdf."),
+    ] = None,
     best: Annotated[bool, typer.Option("--best", help="The best weights of the runs, not the last.")] = False,
     seed: Annotated[int, typer.Option(min=0, help="Of the corruptions.")] = 0,
     data: Annotated[Path | None, typer.Option(envvar="SUREFOOT_DATA", help="Folder of data sets.")] = None,
@@ -66,10 +69,14 @@ def shift(
     with progress_bar("reading") as tick:
         found = shifted_rows(subjects, (pictures, labels), source, kinds, levels, resamples, tick)
         told = foreign_rows(subjects, (pictures, labels), foreign)
-    if figure is not None:
+    if figure is not None and kinds:
         from surefoot.reports.shift import save_shift
 
         save_shift(found, figure)
+    elif figure is not None:
+        from surefoot.reports.figures.repaired import save_repaired, settings_named
+
+        save_repaired(found, settings_named({name: each.folder for name, each in opened.items()}), figure)
     name = "official" if official else NAME
     if json_:
         from surefoot.shift.measure import means

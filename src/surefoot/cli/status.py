@@ -27,11 +27,16 @@ def status(
     if not runs:
         raise BadInput(f"there is no run in {str(folder)!r}; runs are made by surefoot train SPEC.toml --out DIR")
     if figure is not None:
+        from surefoot.reports.places import places
+        from surefoot.reports.runs import read_run
         from surefoot.reports.trajectory import save_trajectories
         from surefoot.training.journal import JOURNAL, read_journal
 
-        places = zip(runs, run_folders(folder), strict=True)
-        curves = {f"{run['rule']} {run['id'][:6]}": read_journal(place / JOURNAL)[0] for run, place in places}
+        methods = {place.folder: read_run(place).method for place in places(folder)}
+        curves = {
+            f"{methods.get(each, run['rule'])} {run['id'][:6]}": read_journal(each / JOURNAL)[0]
+            for run, each in zip(runs, run_folders(folder), strict=True)
+        }
         save_trajectories(curves, figure)
     if json_:
         typer.echo(canonical({"runs": runs}))

@@ -49,17 +49,25 @@ def draw_trajectories(runs: Mapping[str, Readings]) -> Figure:
         if len(threshold) and 0 < threshold[-1] <= 2.5 * top:
             right.axhline(threshold[-1], color=_GREY, lw=0.8, ls="--", label="2/η")
         r = correlation(readings, "train.ece", "sharpness")
-        axes.set_title(f"{name}   r = {r:.2f}", fontsize=10)
-        axes.set_xlabel("step")
-        axes.set_ylim(bottom=0)
-        right.set_ylim(bottom=0)
+        axes.set_title(f"{name}{_rate(readings)}   r = {r:.2f}", fontsize=10)
+        axes.set(xlabel="step", ylim=(0, None))
+        axes.set_ylabel("ECE", color=_BLUE)
+        right.set(ylim=(0, None))
+        right.set_ylabel("sharpness", color=_ORANGE)
         axes.tick_params(axis="y", colors=_BLUE)
         right.tick_params(axis="y", colors=_ORANGE)
         if place == 0:
             handles = [*axes.get_legend_handles_labels()[0], *right.get_legend_handles_labels()[0]]
             named = [str(each.get_label()) for each in handles]
-            figure.legend(handles, named, fontsize=8, loc="outside upper center", ncols=min(len(handles), 2 * columns))
+            figure.legend(handles, named, fontsize=8, loc="outside upper center", ncols=min(len(handles), 2 * columns),
+                          title="r: correlation of train ECE with sharpness", title_fontsize=8)  # fmt: skip
     return figure
+
+
+def _rate(readings: Readings) -> str:
+    """The learning rate at its highest, where a schedule changes it."""
+    rates = _curve(readings, "lr")[1]
+    return f", η = {max(rates):.3g}" if rates else ""
 
 
 def _curve(readings: Readings, key: str) -> tuple[list[float], list[float]]:

@@ -71,7 +71,7 @@ def summarise(values: Numbers, level: float = 0.95, seed: int = 0, groups: Seque
     means = (x[places] * counted).sum(axis=1) / counted.sum(axis=1)
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
     # Of a ratio of sums over the groups, but never less than if no two values had anything in common.
-    apart = sum(float((x[rows] - mean).sum()) ** 2 for rows in members) * g / (g - 1)
+    apart = float(np.square([(x[rows] - mean).sum() for rows in members]).sum()) * g / (g - 1)
     return Summary(mean, std, n, float(low), float(high), max(math.sqrt(apart) / n, std / math.sqrt(n)))
 
 

@@ -1,11 +1,11 @@
-"""Colours that colour-blind readers tell apart: one a method, lighter and darker for its learning rates."""
+"""Colours that colour-blind readers tell apart: one a method, lighter and darker for its learning rates; dashes."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 
-__all__ = ["PALETTE", "Look", "looks"]
+__all__ = ["PALETTE", "Look", "looks", "setting_looks"]
 
 # Okabe and Ito (2008), "Color universal design"; dark grey for black, which a dark page swallows, and no yellow, which
 # a light one does.
@@ -36,6 +36,23 @@ def looks(lines: Sequence[tuple[str, float]]) -> list[Look]:
         dash = _DASHES[place // len(PALETTE) % len(_DASHES)]
         found.append((_shaded(PALETTE[place % len(PALETTE)], shade), dash))
     return found
+
+
+def setting_looks(settings: Sequence[Sequence[str]]) -> list[Look]:
+    """Colour and dash of each setting, given by its words: its colour says the first, its dash the others.
+
+    The dash says nothing where the colours tell all. Where both tell too little, each setting takes the next look.
+
+    >>> setting_looks([("SGD", "dropout"), ("SAM", "dropout"), ("SGD", "ensemble")])
+    [('#0072B2', 'solid'), ('#D55E00', 'solid'), ('#0072B2', 'dash')]
+    """
+    firsts = list(dict.fromkeys(words[0] for words in settings))
+    others = list(dict.fromkeys(tuple(words[1:]) for words in settings))
+    told = len(firsts) == len(settings)
+    found = [(firsts.index(words[0]), 0 if told else others.index(tuple(words[1:]))) for words in settings]
+    if len(set(found)) == len(found) and all(c < len(PALETTE) and d < len(_DASHES) for c, d in found):
+        return [(PALETTE[colour], _DASHES[dash]) for colour, dash in found]
+    return looks([(str(place), math.nan) for place in range(len(settings))])
 
 
 def _shaded(colour: str, shade: float) -> str:

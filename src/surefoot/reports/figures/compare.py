@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from surefoot.reports.figures.names import rate_text, seeds_text, setting_text
 from surefoot.reports.runs import RunFacts, number
 from surefoot.reports.specs import shared_and_own
 from surefoot.studies.statistics import summarise
 from surefoot.training.records import canonical
 
-__all__ = ["by_setting", "compare", "labels", "not_beaten", "settings", "spread"]
+__all__ = ["by_setting", "census", "compare", "labels", "not_beaten", "settings", "spread"]
 
 _MEASURES = ("test.accuracy", "test.ece", "test.tce", "test.kce", "test.nll")
 _LONGEST = 80  # letters of what tells two settings apart
@@ -47,6 +49,13 @@ def settings(runs: Sequence[RunFacts]) -> list[int]:
     """The number of each run's setting, in order of appearance: runs with the same one differ in the seed alone."""
     seen: dict[tuple[Any, ...], int] = {}
     return [seen.setdefault(_setting(run), len(seen)) for run in runs]
+
+
+def census(runs: Sequence[RunFacts]) -> str:
+    """How many lines share a colour: ``3 seeds``; ``12 settings, 1 seed`` where methods and rates are fewer."""
+    sizes = Counter(settings(runs))
+    told = len({(run.method, str(run.rate)) for run in runs})  # as text: a rate may be NaN
+    return (f"{len(sizes)} settings, " if len(sizes) > told else "") + seeds_text(sizes.values())
 
 
 def not_beaten(points: Sequence[tuple[float, float]]) -> list[bool]:
@@ -108,6 +117,5 @@ def labels(firsts: Sequence[RunFacts]) -> list[str]:
 
 
 def _label(run: RunFacts) -> str:
-    axes = [text for axis, text in run.place.axes.items() if axis != "seed"]
-    rate = f", η = {run.rate:g}" if math.isfinite(run.rate) else ""
-    return " ".join(axes) or f"{run.method}{rate}"
+    rate = f", {rate_text(run)}" if math.isfinite(run.rate) else ""
+    return setting_text(run.place.axes) or f"{run.method}{rate}"

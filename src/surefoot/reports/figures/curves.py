@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from surefoot.reports.runs import RunFacts
 
-__all__ = ["Sureness", "curve", "sureness"]
+__all__ = ["Floats", "Sureness", "curve", "mean_curve", "sureness"]
 
 Floats = NDArray[np.float64]
 
@@ -25,6 +25,17 @@ def curve(run: RunFacts, name: str) -> tuple[Floats, Floats]:
         return np.empty(0), np.empty(0)
     some = np.isfinite(values)
     return columns["step"][some], values[some]
+
+
+def mean_curve(runs: Sequence[RunFacts], name: str) -> tuple[Floats, Floats]:
+    """Steps (n,) at which all runs were read that have the quantity; mean, least and greatest of them there, (3, n)."""
+    found = [dict(zip(*(each.tolist() for each in curve(run, name)), strict=True)) for run in runs]
+    found = [each for each in found if each]
+    if not found:
+        return np.empty(0), np.empty((3, 0))
+    steps = sorted(set.intersection(*map(set, found)))
+    values = np.array([[each[step] for step in steps] for each in found])
+    return np.array(steps), np.stack([values.mean(axis=0), values.min(axis=0), values.max(axis=0)])
 
 
 @dataclass(frozen=True)

@@ -8,15 +8,16 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from surefoot.errors import StorageFault
 from surefoot.files import replace_file
 from surefoot.reports.figures.colours import looks
+from surefoot.reports.figures.confidence import confidence
 from surefoot.reports.figures.paper_a import dynamics, horizons, method, portraits
-from surefoot.reports.figures.paper_b import ascent, confidence, sweep_figure, temperature
+from surefoot.reports.figures.paper_b import ascent, sweep_figure, temperature
 from surefoot.reports.figures.severities import shift_figure
-from surefoot.reports.figures.strokes import Drawn
+from surefoot.reports.figures.strokes import STYLE, Drawn
 from surefoot.reports.places import places
 from surefoot.reports.runs import read_run
 
@@ -26,11 +27,6 @@ if TYPE_CHECKING:
 __all__ = ["save_figures"]
 
 _FORMATS = ("pdf", "svg", "png")
-_STYLE: Any = {
-    "font.size": 7, "axes.titlesize": 8, "axes.labelsize": 7, "legend.fontsize": 6, "axes.linewidth": 0.6,
-    "xtick.major.width": 0.6, "ytick.major.width": 0.6, "lines.linewidth": 0.9, "axes.spines.top": False,
-    "axes.spines.right": False, "svg.hashsalt": "surefoot", "pdf.fonttype": 42,
-}  # fmt: skip
 _MOST = 200  # runs; more lines than that show nothing
 
 
@@ -47,7 +43,7 @@ def save_figures(folder: Path, out: Path) -> tuple[list[Path], dict[str, str]]:
         raise StorageFault(f"cannot make the folder {str(out)!r}: {error.strerror}") from error
     written: list[Path] = []
     skipped: dict[str, str] = {}
-    with rc_context(_STYLE), warnings.catch_warnings():
+    with rc_context(STYLE), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a letter of a name that the font lacks is drawn as a box
         for name, make, lacking in _plan(drawn):
             figure = make()
@@ -74,7 +70,7 @@ def _plan(drawn: Sequence[Drawn]) -> Iterator[tuple[str, Callable[[], Figure | N
     once = "every run was read once, at its end, as deep ensembles are" if everything and not drawn else ""
     readings = once or "no run has calibration and curvature readings"
     yield "paper-a-figure-1", lambda: dynamics(drawn, names), readings
-    yield "paper-a-figure-a1-portrait", lambda: portraits(drawn), readings
+    yield "paper-a-figure-a1-portrait", lambda: portraits(drawn, names), readings
     yield "paper-a-table-1-horizon", lambda: horizons(drawn, names), readings
     for name, stem in zip(names, _stems(names), strict=True):
         chosen = [each for each in drawn if each[0].method == name]

@@ -2,66 +2,83 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from surefoot.reports.figures.compare import census, settings
 from surefoot.reports.figures.curves import curve
+from surefoot.reports.figures.names import rate_text, seeds_text
 from surefoot.reports.figures.panels import PANELS, Panel
 from surefoot.reports.figures.portrait import horizon, portrait
 from surefoot.reports.figures.strokes import (
-    COLUMNS,
     DASHES,
     QUIET,
     Drawn,
+    draw_key,
     draw_legend,
     draw_line,
     draw_panel,
-    first_columns,
+    first_few,
+    named,
     new_figure,
     said,
+    sample,
 )
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 __all__ = ["dynamics", "horizons", "method", "portraits"]
 
+_PORTRAITS, _ACROSS = 16, 4  # panels, and panels side by side
+_NEAR = 2.5  # times the greatest sharpness: a threshold beyond would flatten the curves
+_DASHED: Any = {"linewidth": 0.6, "linestyle": "--"}
+
 
 def dynamics(drawn: Sequence[Drawn], names: Sequence[str]) -> Figure | None:
-    """Figures 1, 2 and A15: loss, ECE and sharpness of each method, learning rates by shade, 2/η dashed."""
+    """Figures 1, 2 and A15: loss, ECE and sharpness of each method, learning rates by shade.
+
+    Losses and sharpnesses of methods differ by powers of ten, so each panel has a scale of its own; ECE shares one.
+    """
     rows = [panel for panel in PANELS if panel.name in ("nll", "ece", "sharpness")]
     drawn = [each for each in drawn if len(curve(each[0], "sharpness")[0]) and len(curve(each[0], "train.ece")[0])]
-    names = [name for name in names if any(run.method == name for run, _ in drawn)]
+    names, note = first_few([name for name in names if any(run.method == name for run, _ in drawn)])
     if not names:
         return None
-    figure = new_figure(1.55 * min(len(names), COLUMNS) + 0.4, 3.6)
-    names = first_columns(figure, names)
-    grid = figure.subplots(len(rows), len(names), squeeze=False, sharex=True, sharey="row")
+    figure = new_figure(1.75 * len(names) + 0.4, 3.8)
+    grid = figure.subplots(len(rows), len(names), squeeze=False, sharex="col")
     for column, name in enumerate(names):
         chosen = [each for each in drawn if each[0].method == name]
         for row, panel in enumerate(rows):
             axes = grid[row, column]
             draw_panel(axes, panel, chosen, "train")
             if panel.name == "ece":
+                axes.sharey(grid[row, 0])
                 for one in chosen:
                     draw_line(axes, one, "test.ece", linestyle=":")
             if panel.name == "sharpness":
-                for run, (colour, _) in chosen:
-                    steps, threshold = curve(run, "threshold")
-                    top = curve(run, "sharpness")[1].max(initial=0.0)
-                    if len(threshold) and threshold[-1] <= 4 * top:
-                        axes.plot(steps, threshold, color=colour, linewidth=0.6, linestyle="--")
+                _thresholds(axes, chosen)
                 axes.set_xlabel("step")
             if column:
                 axes.set_ylabel("")
         grid[0, column].set_title(said(name), parse_math=False)
-        if len({run.rate for run, _ in chosen}) > 1:
-            draw_legend(grid[-1, column], below=True)
+        draw_legend(grid[-1, column], below=True)
+    key = {"training": sample(), "test ECE": sample(linestyle=":"), "2/η, where near": sample(**_DASHED)}
+    draw_key(figure, key, note, census([run for run, _ in drawn]))
     return figure
 
 
+def _thresholds(axes: Axes, chosen: Sequence[Drawn]) -> None:
+    for run, (colour, _) in chosen:
+        steps, threshold = curve(run, "threshold")
+        if len(threshold) and threshold[-1] <= _NEAR * curve(run, "sharpness")[1].max(initial=0.0):
+            axes.plot(steps, threshold, color=colour, **_DASHED)
+
+
 def method(chosen: Sequence[Drawn]) -> Figure | None:
-    """Figures A2 to A7 and A9 to A14: everything about one method; training left, test right.
+    """Figures A2 to A7, A9 to A14, A16 and A17: everything about one method; training left, test right.
 
     Sharpness is that of the loss on the same half, where ``test_curvature`` was read.
     """
@@ -69,13 +86,15 @@ def method(chosen: Sequence[Drawn]) -> Figure | None:
     rows = [panel for panel in rows if _is_read(panel, chosen, "train") or _is_read(panel, chosen, "test")]
     if not rows:
         return None
-    figure = new_figure(4.4, 1.15 * len(rows) + 0.4)
+    figure = new_figure(4.4, 1.15 * len(rows) + 0.5)
     grid = figure.subplots(len(rows), 2, squeeze=False, sharex=True)
+    key: dict[str, Any] = {}
     lowest = [0, 0]
     for row, panel in enumerate(rows):
         for column, part in enumerate(("train", "test")):
             if _is_read(panel, chosen, part):
                 draw_panel(grid[row, column], panel, chosen, part)
+                key |= named(grid[row, column])
                 lowest[column] = row
             else:
                 grid[row, column].set_axis_off()
@@ -84,8 +103,7 @@ def method(chosen: Sequence[Drawn]) -> Figure | None:
     for column, row in enumerate(lowest):
         grid[row, column].set_xlabel("step")
         grid[row, column].tick_params(labelbottom=True)
-    if len({run.rate for run, _ in chosen}) > 1:
-        draw_legend(grid[0, 0])
+    draw_key(figure, key, census([run for run, _ in chosen]))
     return figure
 
 
@@ -93,26 +111,43 @@ def _is_read(panel: Panel, chosen: Sequence[Drawn], part: str) -> bool:
     return any(len(curve(run, panel.key(part))[0]) for run, _ in chosen)
 
 
-def portraits(drawn: Sequence[Drawn]) -> Figure | None:
-    """Figures A1 and A8: ECE against sharpness; a dot at the first step, a cross at the last."""
+def portraits(drawn: Sequence[Drawn], names: Sequence[str]) -> Figure | None:
+    """Figures A1 and A8: ECE against sharpness, a panel a method; of several seeds the first.
+
+    "A filled circle marking the first training step and a cross the last; color encodes learning rate."
+    """
     paths = [(run, look, portrait(run)) for run, look in drawn]
     paths = [each for each in paths if len(each[2]["step"]) > 1]
-    if not paths:
+    names, note = first_few([name for name in names if any(run.method == name for run, _, _ in paths)], _PORTRAITS)
+    if not names:
         return None
-    methods = len({run.method for run, _, _ in paths})
-    figure = new_figure(3.5 if methods <= 6 else 4.6, 2.7)
-    axes = figure.subplots()
-    named: set[str] = set()
-    for run, (colour, dash), path in paths:
-        label = None if run.method in named else said(run.method)
-        named.add(run.method)
-        x, y = path["sharpness"], path["ece"]
-        axes.plot(x, y, color=colour, linestyle=DASHES[dash], label=label)
-        axes.plot(x[:1], y[:1], "o", color=colour, markersize=3.5)
-        axes.plot(x[-1:], y[-1:], "x", color=colour, markersize=4.5)
-    axes.set(xlabel="Gauss–Newton sharpness", ylabel="train ECE (15 bins)")
-    draw_legend(axes, beside=methods > 6)
+    numbers = settings([run for run, _, _ in paths])
+    seeds = seeds_text(Counter(numbers).values())
+    firsts = [each for place, each in enumerate(paths) if numbers.index(numbers[place]) == place]
+    down = -(-len(names) // _ACROSS)
+    across = -(-len(names) // down)
+    figure = new_figure(max(1.8 * across, 2.4) + 0.4, 2.5 * down + 0.1)
+    grid = figure.subplots(down, across, squeeze=False)
+    for axes in grid.ravel()[len(names) :]:
+        axes.set_axis_off()
+    for place, (axes, name) in enumerate(zip(grid.ravel(), names, strict=False)):
+        for run, (colour, dash), path in (each for each in firsts if each[0].method == name):
+            x, y = path["sharpness"], path["ece"]
+            axes.plot(x, y, color=colour, linestyle=DASHES[dash], linewidth=0.7, label=rate_text(run))
+            axes.plot(x[:1], y[:1], color=colour, **_FIRST)
+            axes.plot(x[-1:], y[-1:], color=colour, **_LAST)
+        axes.set_title(said(name), parse_math=False)
+        axes.set(xlabel="GN sharpness", ylabel="" if place % across else "train ECE")
+        draw_legend(axes, below=True)
+    key = {"first step": sample(**_FIRST), "last step": sample(**_LAST)}
+    draw_key(figure, key, note, seeds if seeds == "1 seed" else f"first of {seeds}")
     return figure
+
+
+# Above all lines, with an edge: where many of them meet, their ends are to be seen.
+_OVER: Any = {"linestyle": "none", "markeredgecolor": "black", "markeredgewidth": 0.5, "zorder": 3}
+_FIRST: Any = {"marker": "o", "markersize": 4, **_OVER}
+_LAST: Any = {"marker": "X", "markersize": 5, **_OVER}
 
 
 def horizons(drawn: Sequence[Drawn], names: Sequence[str]) -> Figure | None:
@@ -121,31 +156,30 @@ def horizons(drawn: Sequence[Drawn], names: Sequence[str]) -> Figure | None:
     Of test ECE also with the sharpness on the test set, where ``test_curvature`` was read.
     """
     drawn = [each for each in drawn if horizon(each[0])[0]]
-    names = [name for name in names if any(run.method == name for run, _ in drawn)]
+    names, note = first_few([name for name in names if any(run.method == name for run, _ in drawn)])
     if not names:
         return None
     pairs = [("train", "sharpness"), ("test", "sharpness"), ("test", "test.sharpness")]
     pairs = [pair for pair in pairs if any(horizon(run, *pair)[0] for run, _ in drawn)]
-    figure = new_figure(1.55 * min(len(names), COLUMNS) + 0.4, 1.2 * len(pairs) + 0.4)
-    names = first_columns(figure, names)
-    grid = figure.subplots(len(pairs), len(names), squeeze=False, sharex=True, sharey=True)
+    figure = new_figure(1.55 * len(names) + 0.4, 1.2 * len(pairs) + 0.4)
+    grid = figure.subplots(len(pairs), len(names), squeeze=False, sharex="col", sharey=True)
     for column, name in enumerate(names):
         chosen = [each for each in drawn if each[0].method == name]
         for axes, (part, sharpness) in zip(grid[:, column], pairs, strict=True):
             axes.axhline(0, color=QUIET, linewidth=0.6)
             paths = [(run, look, horizon(run, part, sharpness)) for run, look in chosen]
             for run, (colour, dash), found in paths:
-                axes.plot(*found, color=colour, linestyle=DASHES[dash], label=f"η = {run.rate:.3g}")
+                axes.plot(*found, color=colour, linestyle=DASHES[dash], label=rate_text(run))
             if not column:
                 axes.set(ylabel=f"r, {part} ECE,\n{_OF[sharpness]}", ylim=(-1.05, 1.05))
             elif not any(found[0] for _, _, found in paths):
                 axes.set_axis_off()
         grid[0, column].set_title(said(name), parse_math=False)
         lowest = next(axes for axes in reversed(grid[:, column]) if axes.axison)
-        lowest.set_xlabel("training stops at")
+        lowest.set_xlabel("training stops at step")
         lowest.tick_params(labelbottom=True)
-        if len({run.rate for run, _ in chosen}) > 1:
-            draw_legend(lowest, below=True)
+        draw_legend(lowest, below=True)
+    draw_key(figure, {}, note, census([run for run, _ in drawn]))
     return figure
 
 

@@ -1,4 +1,4 @@
-"""Paper B's figures: confidence, SAM's ascent, temperatures, radius and exponent."""
+"""Paper B's figures: SAM's ascent, temperatures, radius and exponent."""
 
 from __future__ import annotations
 
@@ -6,52 +6,37 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from surefoot.reports.figures.colours import PALETTE, Look
-from surefoot.reports.figures.compare import compare
-from surefoot.reports.figures.curves import Sureness, curve, sureness
-from surefoot.reports.figures.strokes import GAP, QUIET, Drawn, draw_legend, draw_line, gap, new_figure, said
+from surefoot.reports.figures.colours import PALETTE, Look, setting_looks
+from surefoot.reports.figures.compare import by_setting, census, labels
+from surefoot.reports.figures.curves import curve, mean_curve
+from surefoot.reports.figures.names import letter, mean_text, rate_text, run_text, setting_words
+from surefoot.reports.figures.strokes import (
+    DASHES,
+    LABEL,
+    QUIET,
+    Drawn,
+    draw_key,
+    draw_legend,
+    draw_line,
+    first_few,
+    gap,
+    named,
+    new_figure,
+    said,
+    sample,
+)
 from surefoot.reports.figures.sweeps import Sweep, sweeps
-from surefoot.reports.figures.thin import evenly
-from surefoot.reports.runs import RunFacts, read_frames
+from surefoot.reports.runs import RunFacts, number
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["ascent", "confidence", "sweep_figure", "temperature"]
+__all__ = ["ascent", "sweep_figure", "temperature"]
 
-
-def confidence(drawn: Sequence[Drawn]) -> Figure | None:
-    """Paper B's Figure 1: confidence above, reliability below, one column a method (its first run)."""
-    firsts = {run.method: (run, look) for run, look in reversed(drawn)}
-    found: list[tuple[RunFacts, Look, Sureness]] = []
-    for run, look in drawn:
-        if firsts[run.method][0] is run and len(found) < 6:
-            kept = sureness(read_frames(run.place.folder, lambda total: evenly(total, 1)).frames)
-            if kept is not None:
-                found.append((run, look, kept))
-    if not found:
-        return None
-    figure = new_figure(1.5 * len(found) + 0.4, 3.0)
-    grid = figure.subplots(2, len(found), squeeze=False, sharex=True, sharey="row")
-    for column, (run, (colour, _), kept) in enumerate(found):
-        top, below = grid[0, column], grid[1, column]
-        width = 1 / len(kept.shares)
-        top.bar([(place + 0.5) * width for place in range(len(kept.shares))], kept.shares, width, color=colour)
-        sure = top.axvline(kept.mean_confidence, color="black", linewidth=1)
-        right = top.axvline(kept.mean_accuracy, color="black", linewidth=1, linestyle=":")
-        top.set_title(said(run.method), parse_math=False)
-        some = kept.count > 0
-        width = 1 / len(kept.count)
-        centre = [(place + 0.5) * width for place in range(len(kept.count)) if some[place]]
-        accuracy, confidence = kept.accuracy[some], kept.confidence[some]
-        below.bar(centre, accuracy, width, color=colour)
-        below.bar(centre, confidence - accuracy, width, accuracy, color=QUIET, alpha=0.35)
-        below.plot([0, 1], [0, 1], color=QUIET, linewidth=0.6, linestyle="--")
-        below.set(xlabel=f"confidence\nECE {kept.ece:.3f}", xlim=(0, 1), ylim=(0, 1))
-    grid[0, 0].set_ylabel("share of examples")
-    grid[1, 0].set_ylabel("accuracy")
-    figure.legend([sure, right], ["mean confidence", "accuracy"], loc="outside upper center", ncols=2, frameon=False)
-    return figure
+_SETTINGS, _BANDS, _LINES = 12, 6, 8  # what has room in a panel: settings, bands around them, lines of a sweep
+_KAPPA = r"$\kappa_{\min}$"
+_AFTER = "after a temperature"
 
 
 def ascent(drawn: Sequence[Drawn]) -> Figure | None:
@@ -64,29 +49,26 @@ def ascent(drawn: Sequence[Drawn]) -> Figure | None:
     if not chosen:
         return None
     figure = new_figure(5.4, 1.8)
-    grid = figure.subplots(1, len(shown), squeeze=False)
-    several = len({run.rate for run, _ in chosen}) > 1
-    for place, (name, title) in enumerate(shown):
+    grid = figure.subplots(1, len(shown))
+    for axes, (name, title) in zip(grid, shown, strict=True):
         for one in chosen:
-            rate = f", η = {one[0].rate:.3g}" if several else ""
-            draw_line(grid[0, place], one, name, label=said(one[0].method) + rate)
-        grid[0, place].set(xlabel="step", title=title)
-    draw_legend(grid[0, 0])
+            draw_line(axes, one, name, label=f"{said(one[0].method)}, {rate_text(one[0])}")
+        axes.set(xlabel="step", title=title)
+    draw_key(figure, named(grid[0]), census([run for run, _ in chosen]))
     return figure
 
 
 def _climb(run: RunFacts) -> Figure:
     """(a) κ_min at θ and θ̃ over training, (b) along the way between them, (c) λ and its lower bound λ₀."""
-    figure = new_figure(5.4, 2.0)
-    figure.suptitle(said(run.label or run.method), fontsize=7, parse_math=False)
-    ends, way, factors = figure.subplots(1, 3)
+    figure = new_figure(5.4, 2.5)
+    figure.suptitle(said(run_text(run)), fontsize=8, parse_math=False)
+    panels = ends, way, factors = figure.subplots(1, 3)
     places_ = [name for place in range(99) if len(curve(run, name := f"ascent.kappa_{place}")[0])]
     along = [curve(run, name) for name in places_]
     shown = ((along[0], "θ", "-"), (along[-1], "θ̃", "--"), (curve(run, "ascent.allowed"), "allowed: −‖g‖/ρ", ":"))
     for place, ((steps, values), label, dash) in enumerate(shown):
         ends.plot(steps, values, dash, color=QUIET if dash == ":" else PALETTE[place], label=label)
-    ends.set(xlabel="step", ylabel="κ_min")
-    draw_legend(ends)
+    ends.set(xlabel="step", ylabel=_KAPPA)
     steps = along[0][0]
     t = [place / max(1, len(along) - 1) for place in range(len(along))]
     for place, at in enumerate(sorted({len(steps) // 4, 3 * len(steps) // 4, len(steps) - 1})):
@@ -94,77 +76,113 @@ def _climb(run: RunFacts) -> Figure:
         way.plot(
             t[: len(heights)], heights, marker="o", markersize=2.5, color=PALETTE[place], label=f"step {steps[at]:,.0f}"
         )
-    way.set(xlabel="t, from θ to θ̃", ylabel="κ_min")
-    draw_legend(way)
+    way.set(xlabel="t, from θ to θ̃", ylabel=_KAPPA)
     for place, (name, label) in enumerate((("rule.lambda", "λ"), ("rule.lambda0", "λ₀"))):
         factors.plot(*curve(run, name), color=PALETTE[place], label=label)
     factors.set(xlabel="step", ylabel="λ")
-    draw_legend(factors)
+    for axes, mark in zip(panels, "abc", strict=True):
+        axes.set_title(f"({mark})", loc="left")
+        draw_legend(axes, below=True)
     return figure
 
 
 def temperature(drawn: Sequence[Drawn]) -> Figure | None:
     """Paper B's Figure 3: ECE before and after temperature scaling at the end, and over training."""
-    entries = [entry for entry in compare([run for run, _ in drawn]) if "test.tce" in entry["measures"]][:12]
-    if not entries:
+    from matplotlib.patches import Patch
+
+    groups = [[run for run in group if run.outcome in ("finished", "tracked")]
+              for group in by_setting([run for run, _ in drawn])]  # fmt: skip
+    groups, note = first_few([group for group in groups if all(_ends(group, name) for name in _ECE)], _SETTINGS)
+    if not groups:
         return None
-    figure = new_figure(5.4, 2.2)
-    left, right = figure.subplots(1, 2)
-    places_ = range(len(entries))
-    for name, colour, label in (("test.ece", GAP, "before"), ("test.tce", "#0072B2", "after")):
-        found = [entry["measures"][name] for entry in entries]
-        spread = [
-            [gap(each["mean"], each["low"]) for each in found],
-            [gap(each["high"], each["mean"]) for each in found],
-        ]
-        shift = -0.2 if name == "test.ece" else 0.2
-        left.bar([x + shift for x in places_], [each["mean"] for each in found], 0.4, color=colour, label=label,
-                 yerr=spread, error_kw={"linewidth": 0.6})  # fmt: skip
-    left.set_xticks(
-        list(places_), [said(entry["label"]) for entry in entries], rotation=30, ha="right", parse_math=False
-    )
-    left.set(ylabel="test ECE")
-    left.legend(frameon=False)
-    for one in (each for each in drawn if each[0].place.counted):
-        if draw_line(right, one, "test.ece", label=said(one[0].method)):
-            draw_line(right, one, "test.tce", linestyle=":")
-    right.set(xlabel="step", ylabel="test ECE (dotted: after)")
-    draw_legend(right, beside=True)
+    names = [said(label, LABEL) for label in labels([group[0] for group in groups])]
+    own = setting_looks([setting_words(group[0], name) for group, name in zip(groups, names, strict=True)])
+    figure = new_figure(6.6 + 0.045 * max(map(len, names)), max(2.2, 0.8 + 0.2 * len(groups)))
+    banded = len(groups) <= _BANDS
+    bars, before, after = figure.subplots(1, 3)
+    after.sharey(before)
+    _bars(bars, groups, own)
+    bars.set_yticks(range(len(groups)), names, parse_math=False)
+    bars.invert_yaxis()
+    for axes, name in zip((before, after), _ECE, strict=True):
+        for group, (colour, dash), label in zip(groups, own, names, strict=True):
+            steps, (mean, low, high) = mean_curve(group, name)
+            axes.plot(steps, mean, color=colour, linestyle=DASHES[dash], label=label)
+            if banded:
+                axes.fill_between(steps, low, high, color=colour, alpha=0.15, linewidth=0)
+        axes.set(xlabel="step")
+    bars.set(title="at the end", xlabel="test ECE")
+    bars.locator_params(axis="x", nbins=4)
+    before.set(title="as trained", ylabel="test ECE")
+    after.set_title(_AFTER)
+    key = named(before) | {"as trained": Patch(color=QUIET), _AFTER: Patch(**_hatched(QUIET))}
+    spread = f"lines on bars{' and bands' if banded else ''}: least to greatest" if max(map(len, groups)) > 1 else ""
+    draw_key(figure, key, note, mean_text(map(len, groups)), spread)
     return figure
+
+
+_ECE = ("test.ece", "test.tce")
+
+
+def _ends(group: Sequence[RunFacts], name: str) -> list[float]:
+    found = [number(run.final.get(name)) for run in group]
+    return [value for value in found if math.isfinite(value)]
+
+
+def _bars(axes: Axes, groups: Sequence[Sequence[RunFacts]], own: Sequence[Look]) -> None:
+    for place, (group, (colour, _)) in enumerate(zip(groups, own, strict=True)):
+        for name, aside, style in zip(_ECE, (-0.2, 0.2), ({"color": colour}, _hatched(colour)), strict=True):
+            values = _ends(group, name)
+            mean = sum(values) / len(values)
+            axes.barh(place + aside, mean, 0.4, xerr=[[gap(mean, min(values))], [gap(max(values), mean)]],
+                      error_kw={"linewidth": 0.6}, **style)  # fmt: skip
+
+
+def _hatched(colour: str) -> dict[str, Any]:
+    return {"facecolor": "white", "edgecolor": colour, "hatch": "/////", "linewidth": 0.6}
 
 
 def sweep_figure(drawn: Sequence[Drawn]) -> Figure | None:
     """Paper B's Figures S5 and S6: accuracy, ECE and entropy at the end along ρ, γ or any other axis of numbers."""
-    found = sweeps([run for run, _ in drawn])[:4]
+    found, note = first_few(sweeps([run for run, _ in drawn]), 4)
     if not found:
         return None
-    figure = new_figure(5.4, 1.7 * len(found) + 0.2)
+    figure = new_figure(6.4, 1.7 * len(found) + 0.1)
     grid = figure.subplots(len(found), 3, squeeze=False)
     for row, each in zip(grid, found, strict=True):
         _sweep(row, each)
+    key = {"as trained": sample(marker="o", markersize=2.5), _AFTER: sample(**_OPEN, markersize=2.5)}
+    after = any(math.isfinite(v) for each in found for line in each.lines for v in line.means["test.tce"])
+    means = mean_text(count for each in found for line in each.lines for count in line.seeds)
+    draw_key(figure, key if after else {}, note, means)
     return figure
 
 
+_OPEN: Any = {"linestyle": ":", "marker": "o", "markerfacecolor": "none"}
+
+
 def _sweep(row: Any, sweep: Sweep) -> None:
-    columns = (("test.accuracy", "", "test accuracy"), ("test.ece", "test.tce", "test ECE\n(dotted: after)"),
-               ("test.entropy", "", "entropy of p"))  # fmt: skip
-    for axes, (name, after, title) in zip(row, columns, strict=True):
-        if not any(math.isfinite(value) for line in sweep.lines for value in line.means.get(after, [])):
-            after, title = "", title.partition("\n")[0]
-        for place, line in enumerate(sweep.lines[:8]):
+    lines, note = first_few(sweep.lines, _LINES)
+    for axes, (names, title) in zip(row, _MEASURED, strict=True):
+        for place, line in enumerate(lines):
             own: Any = {"color": PALETTE[place % len(PALETTE)], "marker": "o", "markersize": 2.5}
             own["linestyle"] = "-" if place < len(PALETTE) else "--"
-            axes.plot(line.values, line.means[name], label=said(line.label or sweep.study), **own)
-            if after:
-                axes.plot(line.values, line.means[after], **(own | {"linestyle": ":", "markerfacecolor": "none"}))
+            axes.plot(line.values, line.means[names[0]], label=said(line.label or sweep.study, LABEL), **own)
+            for name in names[1:]:
+                axes.plot(line.values, line.means[name], **(own | _OPEN))
         axes.set_ylabel(title)
-        axes.set_xlabel(said(sweep.axis), parse_math=False)
-        values = sorted({value for line in sweep.lines for value in line.values})
+        axes.set_xlabel(said(letter(sweep.axis)), parse_math=False)
+        values = sorted({value for line in lines for value in line.values})
         if values[0] > 0:
             axes.set_xscale("log")
             if len(values) <= 5:  # more would be written over one another; powers of ten then
                 axes.minorticks_off()
-                axes.set_xticks(values, [f"{value:.3g}" for value in values])
-    if len(sweep.lines) > 8:
-        row[0].set_title(f"8 of {len(sweep.lines)} lines")
-    draw_legend(row[1], below=True)
+                axes.set_xticks(values, [said(sweep.texts[value]) for value in values], rotation=30, parse_math=False)
+    draw_legend(row[-1], title=note)
+
+
+_MEASURED = (
+    (("test.accuracy",), "test accuracy"),
+    (("test.ece", "test.tce"), "test ECE"),
+    (("test.entropy",), "entropy of p"),
+)

@@ -1,13 +1,25 @@
-"""Calibration under shift, drawn by matplotlib: by severity and by kind of corruption."""
+"""Calibration under shift, drawn by matplotlib: by severity, before and after a temperature, and by corruption."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from surefoot.reports.figures.colours import Look
-from surefoot.reports.figures.shift import under_shift
-from surefoot.reports.figures.strokes import DASHES, MARKS, Drawn, gap, new_figure, said
+from surefoot.reports.figures.colours import Look, setting_looks
+from surefoot.reports.figures.names import mean_text, setting_words
+from surefoot.reports.figures.shift import shifted_settings, worst_first
+from surefoot.reports.figures.strokes import (
+    DASHES,
+    LABEL,
+    MARKS,
+    Drawn,
+    draw_key,
+    first_few,
+    gap,
+    new_figure,
+    said,
+    sample,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -15,37 +27,46 @@ if TYPE_CHECKING:
 
 __all__ = ["shift_figure"]
 
+_MOST = 12  # settings
+_PANELS = {"plain": "as trained", "temperature": "after the temperature of clean data"}
+
 
 def shift_figure(drawn: Sequence[Drawn]) -> Figure | None:
-    """ECE from clean to severity 5, dotted after the temperature of clean data, and by kind, the worst on top."""
-    found = under_shift([run for run, _ in drawn])
-    kinds = found["kinds"]
+    """ECE from clean to severity 5, beside it after the temperature of clean data, and by kind, the worst on top."""
+    pairs, note = first_few(shifted_settings([run for run, _ in drawn]), _MOST)
+    kinds = worst_first([entry for entry, _ in pairs])
     if not kinds:
         return None
-    own = {(run.method, str(run.rate)): look for run, look in drawn}  # as text: a rate may be NaN
-    entries = [(entry, own[entry["method"], str(entry["rate"])]) for entry in found["settings"][:12]]
-    figure = new_figure(5.4, max(2.4, 0.8 + 0.16 * len(kinds)))
-    left, right = figure.subplots(1, 2)
-    _severities(left, entries)
+    own = setting_looks([setting_words(run, entry["label"]) for entry, run in pairs])
+    entries = [(entry, look) for (entry, _), look in zip(pairs, own, strict=True)]
+    shown = [name for name in _PANELS if any(entry[name]["severities"] for entry, _ in entries)]
+    figure = new_figure(2.4 * len(shown) + 2.8, max(2.4, 0.8 + 0.16 * len(kinds)))
+    *panels, right = figure.subplots(1, len(shown) + 1, squeeze=False)[0]
+    for axes, name in zip(panels, shown, strict=True):
+        _severities(axes, [(entry[name]["severities"], look) for entry, look in entries])
+        axes.sharey(panels[0])
+        axes.set(xlabel="severity (0: clean)", xticks=range(6), title=_PANELS[name])
+    for axes in panels[:1]:
+        axes.set(ylabel="test ECE", ylim=(0, None))
     for entry, (colour, dash) in entries:
         known = [at for at, kind in enumerate(kinds) if "ece" in entry["kinds"].get(kind, {})]
         values = [entry["kinds"][kinds[at]]["ece"] for at in known]
-        right.plot(values, known, MARKS[dash], color=colour, markersize=3, label=said(entry["label"]))
+        right.plot(values, known, MARKS[dash], color=colour, markersize=3)
     right.set_yticks(range(len(kinds)), [said(kind.replace("_", " ")) for kind in kinds], parse_math=False)
     right.invert_yaxis()
-    right.set(xlabel="ECE, mean over severities", xlim=(0, None))
-    legend = figure.legend(*right.get_legend_handles_labels(), loc="outside upper center", ncols=3, frameon=False)
-    for text in legend.get_texts():
-        text.set_parse_math(False)
+    right.set(xlabel="test ECE, mean over severities", xlim=(0, None))
+    key = {said(entry["label"], LABEL): _sample(look) for entry, look in entries}
+    counts = [entry["runs"] for entry, _ in entries]
+    draw_key(figure, key, note, mean_text(counts), "" if max(counts) == 1 else "bars: 95 % interval of the mean")
     return figure
 
 
-def _severities(axes: Axes, entries: Sequence[tuple[dict[str, Any], Look]]) -> None:
-    lines = [(entry[name]["severities"], look, name) for entry, look in entries for name in ("plain", "temperature")]
-    lines = [line for line in lines if line[0]]
-    if not lines:
-        axes.set_axis_off()  # results that hold no means by severity
-    for place, (rows, (colour, dash), name) in enumerate(lines):
+def _sample(look: Look) -> Any:
+    return sample(color=look[0], linestyle=DASHES[look[1]], marker=MARKS[look[1]], markersize=3)
+
+
+def _severities(axes: Axes, lines: Sequence[tuple[list[dict[str, Any]], Look]]) -> None:
+    for place, (rows, (colour, dash)) in enumerate(lines):
         aside = min(0.08, 0.4 / len(lines)) * (place - (len(lines) - 1) / 2)  # so that no interval covers another
         means, low, high = ([row["ece"][end] for row in rows] for end in ("mean", "low", "high"))
         axes.errorbar(
@@ -53,11 +74,8 @@ def _severities(axes: Axes, entries: Sequence[tuple[dict[str, Any], Look]]) -> N
             means,
             [list(map(gap, means, low)), list(map(gap, high, means))],
             color=colour,
-            linestyle=DASHES[dash] if name == "plain" else ":",
+            linestyle=DASHES[dash],
             marker=MARKS[dash],
             markersize=3,
-            markerfacecolor=colour if name == "plain" else "none",
-            markeredgewidth=0.6,
             elinewidth=0.5,
         )
-    axes.set(xlabel="severity (0: clean)", ylabel="ECE (dotted: after temperature)", ylim=(0, None), xticks=range(6))

@@ -10,7 +10,7 @@ from typing import Any
 from surefoot.reports.figures.compare import by_setting, labels, spread
 from surefoot.reports.runs import RunFacts, number
 
-__all__ = ["under_shift"]
+__all__ = ["shifted_settings", "under_shift", "worst_first"]
 
 _READ = ("accuracy", "ece", "nll")
 _SEVERITIES = range(6)  # 0 is clean
@@ -29,17 +29,28 @@ def under_shift(runs: Sequence[RunFacts]) -> dict[str, Any]:
     clean), where a measure is mean, deviation and bootstrap interval over the seeds; ``kinds``, means alone; and AUROC
     against clean images, ``auroc`` of corrupted ones and ``foreign`` of each set.
     """
+    entries = [entry for entry, _ in shifted_settings(runs)]
+    return {
+        "kinds": worst_first(entries),
+        "sets": sorted({name for entry in entries for name in entry["foreign"]}),
+        "settings": entries,
+    }
+
+
+def shifted_settings(runs: Sequence[RunFacts]) -> list[tuple[dict[str, Any], RunFacts]]:
+    """The ``settings`` of `under_shift`, each with one of its runs."""
     kinds, sets = _names(runs, _KIND, _KINDS), _names(runs, _SET, _SETS)
     pairs = [(entry, group[0]) for group in by_setting(runs) if (entry := _entry(group, kinds, sets)) is not None]
     for (entry, _), label in zip(pairs, labels([run for _, run in pairs]), strict=True):
         entry["label"] = label
-    found = [entry for entry, _ in pairs]
-    heights = {kind: _mean([entry["kinds"].get(kind, {}).get("ece", math.nan) for entry in found]) for kind in kinds}
-    return {
-        "kinds": sorted((kind for kind in kinds if math.isfinite(heights[kind])), key=lambda kind: -heights[kind]),
-        "sets": [name for name in sets if any(name in entry["foreign"] for entry in found)],
-        "settings": found,
-    }
+    return pairs
+
+
+def worst_first(entries: Sequence[dict[str, Any]]) -> list[str]:
+    """The corruptions by the mean of their ECE over the settings."""
+    kinds = sorted({kind for entry in entries for kind in entry["kinds"]})
+    heights = {kind: _mean([entry["kinds"].get(kind, {}).get("ece", math.nan) for entry in entries]) for kind in kinds}
+    return sorted((kind for kind in kinds if math.isfinite(heights[kind])), key=lambda kind: -heights[kind])
 
 
 def _names(runs: Sequence[RunFacts], pattern: re.Pattern[str], most: int) -> list[str]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from surefoot.reports.figures.colours import Look
-from surefoot.reports.figures.curves import curve
+from surefoot.reports.figures.curves import Floats, curve
+from surefoot.reports.figures.names import rate_text
 from surefoot.reports.figures.panels import Panel
 from surefoot.reports.runs import RunFacts
 from surefoot.reports.text import plain
@@ -15,28 +18,39 @@ from surefoot.reports.text import plain
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.legend import Legend
+    from matplotlib.lines import Line2D
 
 __all__ = [
-    "COLUMNS",
     "DASHES",
-    "GAP",
+    "LABEL",
     "MARKS",
     "QUIET",
+    "STYLE",
     "Drawn",
+    "draw_key",
     "draw_legend",
     "draw_line",
     "draw_panel",
-    "first_columns",
+    "first_few",
     "gap",
+    "named",
     "new_figure",
     "said",
+    "sample",
 ]
 
 DASHES = {"solid": "-", "dash": "--", "dashdot": "-.", "longdash": (0, (8, 2))}
 MARKS = {"solid": "o", "dash": "s", "dashdot": "D", "longdash": "^"}
-GAP, QUIET = "#D55E00", "#8A8A8A"
-_LONGEST = 40  # letters of a name
-COLUMNS = 8
+QUIET = "#8A8A8A"
+STYLE: Any = {
+    "font.size": 7, "axes.titlesize": 8, "axes.labelsize": 7, "legend.fontsize": 6, "axes.linewidth": 0.6,
+    "xtick.major.width": 0.6, "ytick.major.width": 0.6, "lines.linewidth": 0.9, "axes.spines.top": False,
+    "axes.spines.right": False, "hatch.linewidth": 0.5, "svg.hashsalt": "surefoot", "pdf.fonttype": 42,
+}  # fmt: skip
+LABEL = 80  # letters of a setting's name
+_LONGEST = 40  # letters of a title
+_WIDE = 1000  # greatest by least value from which a linear scale would hide the small ones
 
 Drawn = tuple[RunFacts, Look]
 
@@ -48,64 +62,80 @@ def new_figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def draw_line(axes: Axes, drawn: Drawn, name: str, **own: Any) -> bool:
-    """A quantity of one run over its steps; whether the run has it."""
+def draw_line(axes: Axes, drawn: Drawn, name: str, **own: Any) -> None:
+    """A quantity of one run over its steps, where the run has it."""
     run, (colour, dash) = drawn
     steps, values = curve(run, name)
-    if not len(steps):
-        return False
-    axes.plot(steps, values, **{"color": colour, "linestyle": DASHES[dash], **own})
-    return True
+    if len(steps):
+        axes.plot(steps, values, **{"color": colour, "linestyle": DASHES[dash], **own})
 
 
-def draw_panel(axes: Axes, each: Panel, chosen: Sequence[Drawn], part: str) -> bool:
-    """The panel's curves; whether there are any."""
-    found = [draw_line(axes, one, each.key(part), label=f"η = {one[0].rate:.3g}") for one in chosen]
-    if each.log and all((curve(run, each.key(part))[1] > 0).all() for run, _ in chosen):
-        log(axes)
+def draw_panel(axes: Axes, each: Panel, chosen: Sequence[Drawn], part: str) -> None:
+    """The panel's curves; a scale that may be logarithmic is so where its values span a wide range."""
+    for one in chosen:
+        draw_line(axes, one, each.key(part), label=rate_text(one[0]))
+    values = [curve(run, each.key(part))[1] for run, _ in chosen]
+    if each.log and _is_wide(np.concatenate(values)):
+        axes.set_yscale("log")  # three powers of ten at least, so these alone are labelled
     axes.set_ylabel(each.title.replace("Gauss–Newton", "GN"))
-    return any(found)
 
 
-def log(axes: Axes) -> None:
-    """A logarithmic scale that is labelled at powers of ten alone, and between them where there are not two."""
-    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
-
-    axes.set_yscale("log")
-    low, high = axes.get_ylim()
-    if math.ceil(math.log10(low)) < math.floor(math.log10(high)):
-        axes.yaxis.set_minor_formatter(NullFormatter())
-    else:
-        axes.yaxis.set_minor_locator(LogLocator(subs=(2, 3, 5)))
-        axes.yaxis.set_minor_formatter(StrMethodFormatter("{x:g}"))
+def _is_wide(values: Floats) -> bool:
+    return bool(values.size and values.min() > 0 and values.max() > _WIDE * values.min())
 
 
-def draw_legend(axes: Axes, below: bool = False, beside: bool = False) -> None:
-    """Each name once; below the axes, or beside them in one column, where curves would lie under it."""
-    handles, names = axes.get_legend_handles_labels()
-    once = dict(zip(reversed(names), reversed(handles), strict=True))
-    order = list(dict.fromkeys(names))
-    place: Any = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.4)} if below else {}
-    if beside:
-        place = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
-    columns = 1 if beside else 1 + len(order) // 6
-    legend = axes.legend([once[name] for name in order], order, frameon=False, ncols=columns, **place)
+def draw_legend(axes: Axes, below: bool = False, **own: Any) -> None:
+    """Each name once, beside the axes in one column or below them: what lies over curves hides them."""
+    place: Any = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
+    if below:
+        place = {"loc": "upper center", "bbox_to_anchor": (0.5, 0), "borderaxespad": 5}  # letters high: ticks, a label
+    names = named(axes)
+    columns = 1 + len(names) // 6 if below else 1
+    _plainly(axes.legend(names.values(), names, frameon=False, ncols=columns, **place, **own))
+
+
+def draw_key(figure: Figure, names: Mapping[str, Any], *notes: str) -> None:
+    """A legend of the whole figure, which grows by it: handles by their names, and notes, where they are not empty."""
+    title = "; ".join(note for note in notes if note)
+    longest = max(map(len, names), default=0)
+    room = max(1, int(figure.get_figwidth() / (0.4 + 0.045 * longest)))  # inches of a handle and of a letter
+    rows = -(-len(names) // room) or 1
+    rows += len(names) % rows > 0 and len(names) % (rows + 1) == 0  # one more where that fills the columns
+    figure.set_figheight(figure.get_figheight() + 0.13 * rows + 0.15)
+    _plainly(figure.legend(names.values(), names, loc="outside upper center", ncols=-(-len(names) // rows) or 1,
+                           frameon=False, title=title, title_fontsize=7))  # fmt: skip
+
+
+def named(axes: Axes) -> dict[str, Any]:
+    """The first handle of each name that the axes' lines have."""
+    found: dict[str, Any] = {}
+    for handle, name in zip(*axes.get_legend_handles_labels(), strict=True):
+        found.setdefault(name, handle)
+    return found
+
+
+def _plainly(legend: Legend) -> None:
     for text in legend.get_texts():
         text.set_parse_math(False)  # a name may hold dollars
 
 
-def said(name: str) -> str:
+def sample(**own: Any) -> Line2D:
+    """A line for a legend."""
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], **{"color": QUIET, **own})
+
+
+def said(name: str, longest: int = _LONGEST) -> str:
     """A name that a font can draw and an SVG file can hold."""
     text = plain(name)
     text = f" {text}" if text.startswith("_") else text  # matplotlib leaves such names out of legends
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
-def first_columns(figure: Figure, names: Sequence[str]) -> list[str]:
-    """What has room side by side; the figure says how many were left out."""
-    if len(names) > COLUMNS:
-        figure.suptitle(f"the first {COLUMNS} of {len(names)}", fontsize=7)
-    return list(names[:COLUMNS])
+def first_few(names: Sequence[Any], most: int = 8) -> tuple[list[Any], str]:
+    """What has room, and how many of all that are where some are left out."""
+    return list(names[:most]), f"the first {most} of {len(names)}" if len(names) > most else ""
 
 
 def gap(high: float, low: float) -> float:

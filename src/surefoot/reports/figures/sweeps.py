@@ -6,9 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from surefoot.errors import BadInput
+from surefoot.reports.figures.names import setting_text, value_of
 from surefoot.reports.runs import RunFacts, number
-from surefoot.training.spec import number_of
 
 __all__ = ["MEASURES", "Line", "Sweep", "sweeps"]
 
@@ -18,20 +17,22 @@ _FEWEST = 3  # values; two make no curve
 
 @dataclass(frozen=True)
 class Line:
-    """What the other axes are, the axis's values from the smallest, and each measure's mean over the seeds there."""
+    """What the other axes are, the axis's values from the smallest, how many seeds were read there, measures' means."""
 
     label: str
     values: list[float]
+    seeds: list[int]
     means: dict[str, list[float]]
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """One axis of one study."""
+    """One axis of one study, and how the study writes its values."""
 
     study: str
     axis: str
     lines: list[Line]
+    texts: dict[float, str]
 
 
 def sweeps(runs: Sequence[RunFacts]) -> list[Sweep]:
@@ -40,14 +41,16 @@ def sweeps(runs: Sequence[RunFacts]) -> list[Sweep]:
     found = []
     for study, axis in dict.fromkeys((str(run.place.study), axis) for run in studied for axis in run.place.axes):
         groups: dict[str, dict[float, list[RunFacts]]] = {}
+        texts: dict[float, str] = {}
         for run in studied:
-            value = _value(run.place.axes.get(axis, "")) if run.place.study == study else math.nan
-            if math.isfinite(value):
-                others = " ".join(_named(run, name) for name in run.place.axes if name != axis)
+            text = run.place.axes.get(axis, "") if run.place.study == study else ""
+            if math.isfinite(value := value_of(text)):
+                others = setting_text({name: text for name, text in run.place.axes.items() if name != axis})
                 groups.setdefault(others, {}).setdefault(value, []).append(run)
+                texts.setdefault(value, text)
         lines = [_line(label, group) for label, group in groups.items() if len(group) >= _FEWEST]
         if lines:
-            found.append(Sweep(study, axis, lines))
+            found.append(Sweep(study, axis, lines, texts))
     return found
 
 
@@ -57,18 +60,4 @@ def _line(label: str, group: dict[float, list[RunFacts]]) -> Line:
     for name in MEASURES:
         found = [[number(run.final.get(name)) for run in group[value]] for value in values]
         means[name] = [math.fsum(each) / len(each) for each in found]
-    return Line(label, values, means)
-
-
-def _named(run: RunFacts, axis: str) -> str:
-    """An axis's text: a method's name stands alone, a number with its axis."""
-    text = run.place.axes[axis]
-    return f"{axis}={text}" if math.isfinite(_value(text)) else text
-
-
-def _value(text: str) -> float:
-    """``0.05`` and ``2/70`` as numbers; NaN for a name."""
-    try:
-        return float(number_of(text))
-    except (ValueError, BadInput):
-        return math.nan
+    return Line(label, values, [len(group[value]) for value in values], means)
