@@ -11,9 +11,9 @@ here=$(cd "$(dirname "$0")" && pwd)
 case $paper in
   a) studies=(paper-a/search paper-a/table1 paper-a/constants paper-a/coupling paper-a/bulk paper-a/mse paper-a/cifar100
               paper-a/calmo paper-a/calmo-parts margin-tail margin-tail-parts) ;;
-  b) studies=(paper-b/losses-small paper-b/table3 paper-b/table3@cores2-100 paper-b/networks paper-b/sam_variants paper-b/table-s15 paper-b/table-s16
+  b) studies=(paper-b/losses-small paper-b/table3 paper-b/networks paper-b/sam_variants paper-b/table-s15 paper-b/table-s16
               paper-b/figure3 paper-b/figure2 paper-b/radius_and_gamma paper-b/sam_vs_sgd paper-b/sam_variants_cifar100
-              paper-b/table1-small) ;;
+              paper-b/table3@cores2-100 paper-b/table1-small) ;;
   *) echo "reproduce.sh: the paper is a or b; got '$paper'" >&2; exit 2 ;;
 esac
 case $scale in
@@ -53,6 +53,17 @@ for study in "${studies[@]}"; do
   done
   surefoot figures "$out" -o "$out/figures" > /dev/null || failed+=("$study (figures)")
 done
+if [ "$paper" = a ] && [ "$scale" = cores2 ]; then  # single runs: full-batch descent to the edge, squared error to interpolation
+  for name in edge_of_stability squared_error_interpolates; do
+    surefoot train "$here/../examples/$name.toml" --data "$data" --out "$runs/$name" || failed+=("$name")
+  done
+fi
+repaired=$runs/paper-b-figure3
+if [ "$paper" = b ] && [ -f "$repaired/study.json" ]; then
+  surefoot shift "$repaired"/runs/* --corruptions none --data "$data" --figure "$repaired/figures/paper-b-figure-3a.png" \
+    --calibrate temperature,vector,matrix,dirichlet,isotonic,isotonic-pooled,histogram,bbq,beta,platt > "$repaired/figure3a.txt" ||
+    failed+=("figure 3 (a)")
+fi
 surefoot report "$runs" -o "$runs/report.html" || failed+=("the report")
 for each in "${failed[@]}"; do echo "not whole: $each"; done
 [ ${#failed[@]} = 0 ]
