@@ -116,8 +116,8 @@ def _predict(study: GatheredStudy, spec: TableSpec) -> Table:
     names = [f"{name} until {stop}" for name in quantities for stop in spec.until]
     rows = rows_of(study, spec, [spec.target, *names])
     numbers = [each for row in rows for group in row.points.values() for each in group]
-    counts = [(row, [key for key, group in row.points.items() for _ in group]) for row in rows]
-    alike = [(row.label, setting) for row, keys in counts for setting in row.settings(keys)]
+    points = [(row, [key for key, group in row.points.items() for _ in group]) for row in rows]
+    alike = [(row.label, setting) for row, keys in points for setting in row.settings(keys)]
     found = []
     for quantity in quantities:
         cells = []

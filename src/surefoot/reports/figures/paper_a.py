@@ -114,7 +114,7 @@ def _is_read(panel: Panel, chosen: Sequence[Drawn], part: str) -> bool:
 def portraits(drawn: Sequence[Drawn], names: Sequence[str]) -> Figure | None:
     """Figures A1 and A8: ECE against sharpness, a panel a method; of several seeds the first.
 
-    "A filled circle marking the first training step and a cross the last; color encodes learning rate."
+    Each path goes from a circle to a cross, and its shade is the learning rate.
     """
     paths = [(run, look, portrait(run)) for run, look in drawn]
     paths = [each for each in paths if len(each[2]["step"]) > 1]
