@@ -319,6 +319,27 @@ def test_robust_moments_need_a_ball():
             sf.Tracker(model, train, test, **options)
 
 
+def test_theorems_about_the_ball_hold_at_every_reading():
+    model, train, test = setup(dropout=0.0)
+    train = (4 * train[0], train[0][:, :3].argmax(1))  # no noise: every example can be right
+    groups = dict.fromkeys(("margins", "curvature", "bounds", "robust"), 100)
+    with sf.Tracker(model, train, test, every=groups, eps=1e-3, norm="2") as tracker:
+        loop(model, train, 400, tracker)
+    without = sf.Tracker(model, train, test, every=dict.fromkeys(("curvature", "bounds"), 1)).read(0)
+    last = tracker.readings[-1]
+    assert last["train.regime"] == "interpolating"
+    # Theorem 4.1 (i) and (ii) with Q and Q⁺, three statements of 4.2 (iv), two of Lemma B.5.
+    assert last["train.theorems.holds"] == without["train.theorems.holds"] + 9
+    assert "train.bound.robust.ece" not in without
+    for reading in tracker.readings:
+        assert reading["train.theorems.violated"] == reading["test.theorems.violated"] == 0
+        assert reading["train.bound.robust.ece"] == pytest.approx(
+            2 * math.exp(reading["train.log_q_certified"]), rel=1e-6
+        )
+        assert reading["train.bound.robust.ece"] >= reading["train.bound.ece.printed"] * (1 - 1e-9)
+        assert reading["train.bound.robust.sharpness"] >= reading["train.bound.sharpness.printed"] * (1 - 1e-9)
+
+
 def test_other_losses_bound_calibration_only():
     model, train, test = setup()
     tracker = sf.Tracker(model, train, test, loss="mse", every={"bounds": 1})

@@ -238,8 +238,8 @@ class PrincipalGaussNewton(Operator):
         inside, weight = self._product(y, whole=True)
         assert weight is not None
         seen = split(inside, self._tensors)[0]
-        outside = max(0.0, float(weight.double().square().sum() - seen.double().square().sum()))
-        return float((float((inside - theta * y).double().square().sum()) + outside) ** 0.5)
+        outside = weight - seen.view(len(weight), -1) @ self._directions.T  # ‖weight‖² − ‖seen‖² would be rounding
+        return float(sum(float(part.double().square().sum()) for part in (inside - theta * y, outside)) ** 0.5)
 
     def agrees(self, whole: Operator, order: Sequence[str]) -> bool:
         """Whether a random product is that of the whole matrix, seen through the directions, in every parameter.

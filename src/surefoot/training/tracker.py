@@ -22,8 +22,8 @@ from surefoot.forward import CHUNK, logits_of
 from surefoot.metrics import ece
 from surefoot.predictions import Predictions
 from surefoot.ranks import ALONE, all_ranks, unwrapped
-from surefoot.theory.sample import Curvature
-from surefoot.training.bounds import bounds_of, robust_moments
+from surefoot.theory.sample import Curvature, Robust
+from surefoot.training.bounds import bounds_of, over_ball
 from surefoot.training.cadence import GROUPS, Budget, Every, Logarithmic
 from surefoot.training.curvatures import Curvatures
 from surefoot.training.journal import JOURNAL, Notebook, read_journal
@@ -277,24 +277,26 @@ class Tracker:
             for group, of in (("calibration", calibration_of), ("margins", margins_of), ("histograms", arrays_of)):
                 if group in wanted:
                     record.update(of(part, p))
-            if "bounds" in wanted:
-                price += self._bounds(part, x, p, record)
+            ball = None
             if "robust" in wanted:
-                record.update(robust_moments(part, self._model, x, y, self._eps, self._norm, p, self._ranks.rows))
+                found, ball = over_ball(part, self._model, x, y, self._eps, self._norm, p, self._ranks.rows)
+                record.update(found)
                 price += 40 * n / self._batch  # an attack of ten steps and a bound of some sixty forward passes
+            if "bounds" in wanted:
+                price += self._bounds(part, x, p, ball, record)
             if part == "test" and "val" in self._parts and "calibration" in wanted:
                 price += len(self._labels["val"]) / (2 * self._batch)
                 record.update(self._after_temperature(p, record))
         return price
 
-    def _bounds(self, part: str, x: Tensor, p: Predictions, record: dict[str, Any]) -> float:
+    def _bounds(self, part: str, x: Tensor, p: Predictions, ball: Robust | None, record: dict[str, Any]) -> float:
         """The theorems at this reading; with curvature on the training set, where the loss is cross-entropy."""
         if part != "train" or not isinstance(loss_named(self._loss), CrossEntropy):
-            record.update(bounds_of(part, p, None))
+            record.update(bounds_of(part, p, None, ball))
             return 0.0
         reading = self._curvatures.verified(record)
         norms = self._ranks.rows(jacobian_norms(self._model, x)).double().numpy()
-        record.update(bounds_of(part, p, Curvature(reading.value, reading.residual, norms)))
+        record.update(bounds_of(part, p, Curvature(reading.value, reading.residual, norms), ball))
         return (p.classes + 2) * len(self._labels["train"]) / self._batch
 
     def _predicted(self, part: str, record: dict[str, Any]) -> Predictions | None:
