@@ -46,6 +46,8 @@ _LETTERS = {
     "auroc_misclassification": "AUROC of errors",
     "auroc_ovr": "AUROC of classes",
     "log_q": "log Q",
+    "log_q_attack": "log Q (attack)",
+    "log_q_certified": "log Q (proved)",
     "q": "Q",
     "c_j": "C_J",
     "c_j_mean": "mean C_J",

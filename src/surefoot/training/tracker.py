@@ -55,9 +55,10 @@ class Tracker:
         loss: of curvature and gradient: ``"ce"``, ``"mse"``, …; see `surefoot.curvature.GaussNewton`.
         every: steps between readings (50 by default), or a cadence; or one for each group:
             ``{"calibration": 10, "curvature": 100}``. Groups are calibration, margins, curvature, hessian, hessian_min,
-            batch_sharpness, histograms, bounds (the theorems of `surefoot.theory`), robust (needs ``eps``), ascent
-            (the way that SAM climbs: `surefoot.theory.sam_step`; needs SAM, VASSO or CSAM as ``optimizer``) and
-            test_curvature (the sharpness of the loss on ``test``); the first three by default.
+            batch_sharpness, histograms, bounds (the theorems of `surefoot.theory`), robust (needs ``eps``; bounds read
+            together with it are of the theorems about the ball, too), ascent (the way that SAM climbs:
+            `surefoot.theory.sam_step`; needs SAM, VASSO or CSAM as ``optimizer``) and test_curvature (the sharpness of
+            the loss on ``test``); the first three by default.
         budget: instead: read as often as keeps the price of reading below this share of the training's; ``every`` may
             then name groups, whose numbers do not count.
         batch_size: rows in one of your steps, for prices and batch sharpness; all of ``train`` by default.
