@@ -580,6 +580,31 @@ def test_a_call_about_some_runs_keeps_what_was_chosen(tmp_path, stand_in):
     assert [task.run.label for task in sf.study(study, tmp_path, only="GD lr=0.1 ").tasks][-1] == "GD lr=0.1 seed=0"
 
 
+def test_a_choice_of_one_waits_for_no_run(tmp_path, stand_in):
+    """A scale may offer one candidate: nothing is to be chosen, so all runs are decided, on one seed, too."""
+    methods = [{"name": "SGD", "rule": "sgd"}, {"name": "GD", "rule": "gd"}]
+    study = small(
+        axes={"method": methods, "lr": {"key": "rule.lr", "values": [0.1]}},
+        select={"method": "SGD", "axes": ["lr"]},
+        seeds=[0, 1],
+        tables=[{"name": "ends", "rows": "method", "metrics": ["test.ece"]}],
+    )
+    stand_in(
+        "name = order['id']; place = os.path.join(order['out'], name); os.mkdir(place); "
+        "open(os.path.join(place, 'result.json'), 'w').write(json.dumps({'outcome': 'finished', 'step': 1, "
+        "'final': {'val.nll': 0.5, 'test.ece': 0.1}})); "
+        "tell(said='ended', outcome='finished', step=1, fresh=True, id=name, ece=0.1)"
+    )
+    one = sf.study(study, tmp_path, only="seed=1")
+    assert [task.run.label for task in one.tasks] == ["SGD lr=0.1 seed=1", "GD lr=0.1 seed=1"]
+    chosen = json.loads((tmp_path / "study.json").read_text())["chosen"]
+    assert [(choice["values"], choice["score"]) for choice in chosen] == [({"lr": "0.1"}, None)]
+    assert [label for label, _ in tables_of(gather(tmp_path))[0].rows] == ["SGD", "GD"]
+    assert sf.study(study, tmp_path).count("finished") == 4
+    sf.study(study, tmp_path)
+    assert json.loads((tmp_path / "study.json").read_text())["chosen"][0]["score"] == 0.5
+
+
 def test_a_harmed_file_of_the_study_is_written_anew(tmp_path, stand_in):
     stand_in("tell(said='ended', outcome='finished', step=5, fresh=True, id=ID, ece=0.1)")
     sf.study(small(tables=[]), tmp_path)

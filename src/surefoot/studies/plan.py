@@ -96,7 +96,13 @@ def _two_stages(
         if not all(name in place.shown for place in first):
             raise BadInput(f"select.axes: {select.method!r} does without {name!r}, so it cannot choose it")
     known = axes_of(place.shown for place in first)
-    groups = {group_of(place.shown, axis, select, known) for place in first}
+    groups: dict[Group, list[dict[str, str]]] = {}
+    for place in first:
+        groups.setdefault(group_of(place.shown, axis, select, known), []).append(
+            {name: place.shown[name] for name in select.axes}
+        )
+    if choices is None and all(each == candidates[0] for candidates in groups.values() for each in candidates):
+        choices = {group: candidates[0] for group, candidates in groups.items()}  # nothing to choose from
     seen: set[Any] = set()
     for place in found:
         if place.shown[axis] == select.method:

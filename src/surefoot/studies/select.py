@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,19 +15,25 @@ from surefoot.studies.plan import Group, Plan, Planned, axes_of, group_of
 
 __all__ = ["Choice", "choose", "described"]
 
+Candidates = dict[tuple[tuple[str, str], ...], list[float | None]]
+"""The values of the chosen axes, and their score on each seed, None while there is none."""
+
 
 @dataclass(frozen=True)
 class Choice:
-    """The best values of the chosen axes for a group of runs, their score, and the scores of all candidates."""
+    """The best values of the chosen axes for a group of runs, their score, and the scores of all candidates.
+
+    A candidate without a rival is chosen before it has a score.
+    """
 
     group: Group
     values: dict[str, str]
-    score: float
-    scores: list[tuple[dict[str, str], float]]
+    score: float | None
+    scores: list[tuple[dict[str, str], float | None]]
 
 
 def choose(plan: Plan, folder: StudyFolder) -> dict[Group, Choice] | None:
-    """The choices once every run of the first stage has ended; None before.
+    """The choices once every run of the first stage that has a rival has ended; None before.
 
     Of each candidate the mean of the metric's final reading over the seeds counts; one of whose runs diverged is out.
     The first of equals is taken.
@@ -36,14 +43,15 @@ def choose(plan: Plan, folder: StudyFolder) -> dict[Group, Choice] | None:
     assert axis is not None
     first = [run for run in plan.runs if run.stage == 1]
     known = axes_of(run.shown for run in first)
-    candidates: dict[Group, dict[tuple[tuple[str, str], ...], list[float]]] = {}
+    candidates: dict[Group, Candidates] = {}
     for run in first:
         result = None if run.id is None else folder.result(run.id)
-        if result is None:
-            return None
         values = tuple((name, run.shown[name]) for name in select.axes if name in run.shown)
         group = group_of(run.shown, axis, select, known)
-        candidates.setdefault(group, {}).setdefault(values, []).append(_score(run, result, select.metric))
+        score = None if result is None else _score(run, result, select.metric)
+        candidates.setdefault(group, {}).setdefault(values, []).append(score)
+    if any(None in scores for found in candidates.values() if len(found) > 1 for scores in found.values()):
+        return None
     return {group: _best(group, found, select.metric) for group, found in candidates.items()}
 
 
@@ -70,12 +78,20 @@ def _score(run: Planned, result: dict[str, Any], metric: str) -> float:
     return float(value)
 
 
-def _best(group: Group, found: dict[tuple[tuple[str, str], ...], list[float]], metric: str) -> Choice:
-    higher = metric == "val.accuracy"
-    scores = [(dict(values), float(np.mean(each))) for values, each in found.items()]
-    finite = [pair for pair in scores if math.isfinite(pair[1])]
+def _best(group: Group, found: Candidates, metric: str) -> Choice:
+    scores = [(dict(values), _mean(each)) for values, each in found.items()]
+    if len(scores) == 1:
+        return Choice(group, *scores[0], scores)
+    finite = [(values, score) for values, score in scores if score is not None and math.isfinite(score)]
     if not finite:
         where = " ".join(text for _, text in group)
         raise BadInput(f"select{f' for {where}' if where else ''}: every candidate diverged; offer smaller values")
-    values, score = (max if higher else min)(finite, key=lambda pair: pair[1])
+    better = max if metric == "val.accuracy" else min
+    values, score = better(finite, key=lambda pair: pair[1])
     return Choice(group, values, score, scores)
+
+
+def _mean(scores: Sequence[float | None]) -> float | None:
+    """Over the seeds; of a candidate without a rival some may be missing."""
+    there = [score for score in scores if score is not None]
+    return float(np.mean(there)) if len(there) == len(scores) else None
