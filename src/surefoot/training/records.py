@@ -29,7 +29,7 @@ def encode(record: Mapping[str, Any]) -> bytes:
     b'{"crc":"61343c42","loss":0.1,"step":3}\\n'
     """
     body = canonical(dict(record))
-    return (canonical({**json.loads(body), _SUM: _checksum(body)}) + "\n").encode()
+    return (canonical({**json.loads(body), _SUM: _checksum(body.encode())}) + "\n").encode()
 
 
 def decode(line: bytes) -> Record | None:
@@ -38,7 +38,7 @@ def decode(line: bytes) -> Record | None:
         return None
     try:
         found = json.loads(line)
-        if not isinstance(found, dict) or found.pop(_SUM, None) != _checksum(canonical(found)):
+        if not isinstance(found, dict) or not _holds(line, found.pop(_SUM, None)):
             return None
         record: Record = restored(found)
     except (ValueError, RecursionError):  # no JSON, letters that no text has, or brackets without end
@@ -53,8 +53,17 @@ def parted(reading: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any] |
     return scalars, {"step": reading["step"], **arrays} if arrays else None
 
 
-def _checksum(body: str) -> str:
-    return f"{zlib.crc32(body.encode()):08x}"
+def _holds(line: bytes, checksum: Any) -> bool:
+    """Is it the checksum of the line's other bytes? `encode` wrote it among them in the order of the keys."""
+    own = canonical({_SUM: checksum})[1:-1].encode()
+    before, found, after = line.rstrip(b"\n").partition(own)
+    # The comma that goes with it stands behind it, or before it if it is the last.
+    body = before + after[1:] if after.startswith(b",") else before.removesuffix(b",") + after
+    return bool(found) and checksum == _checksum(body)
+
+
+def _checksum(body: bytes) -> str:
+    return f"{zlib.crc32(body):08x}"
 
 
 def _plain(value: Any) -> Any:
