@@ -9,7 +9,7 @@ set -uo pipefail
 paper=${1:?a or b} scale=${2:-cores2} runs=${3:-runs/reproduce} data=${4:-data} workers=${WORKERS:-2}
 here=$(cd "$(dirname "$0")" && pwd)
 case $paper in
-  a) studies=(paper-a/search paper-a/table1 paper-a/ball paper-a/constants paper-a/coupling paper-a/bulk paper-a/mse paper-a/cifar100
+  a) studies=(paper-a/search paper-a/table1 paper-a/batch_sharpness paper-a/ball paper-a/constants paper-a/coupling paper-a/bulk paper-a/mse paper-a/cifar100
               paper-a/calmo paper-a/calmo-parts margin-tail margin-tail-parts) ;;
   b) studies=(paper-b/losses-small paper-b/table3 paper-b/networks paper-b/sam_variants paper-b/table-s15 paper-b/table-s16
               paper-b/figure3 paper-b/figure2 paper-b/radius_and_gamma paper-b/sam_vs_sgd paper-b/sam_variants_cifar100
