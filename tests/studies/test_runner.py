@@ -599,7 +599,9 @@ def test_a_choice_of_one_waits_for_no_run(tmp_path, stand_in):
     assert [task.run.label for task in one.tasks] == ["SGD lr=0.1 seed=1", "GD lr=0.1 seed=1"]
     chosen = json.loads((tmp_path / "study.json").read_text())["chosen"]
     assert [(choice["values"], choice["score"]) for choice in chosen] == [({"lr": "0.1"}, None)]
-    assert [label for label, _ in tables_of(gather(tmp_path))[0].rows] == ["SGD", "GD"]
+    ends = tables_of(gather(tmp_path))[0]
+    assert [label for label, _ in ends.rows] == ["SGD", "GD"]
+    assert "the one candidate: lr = 0.1" in ends.notes
     assert sf.study(study, tmp_path).count("finished") == 4
     sf.study(study, tmp_path)
     assert json.loads((tmp_path / "study.json").read_text())["chosen"][0]["score"] == 0.5

@@ -295,7 +295,8 @@ def _notes(study: GatheredStudy, spec: TableSpec, rows: Sequence[Row]) -> list[s
     for choice in study.chosen:
         where = " ".join(str(text) for text in choice["group"].values())
         values = ", ".join(f"{axis} = {text}" for axis, text in choice["values"].items())
-        notes.append(f"chosen on validation{f' for {where}' if where else ''}: {values}")
+        how = "the one candidate" if len(choice.get("scores", ())) == 1 else "chosen on validation"
+        notes.append(f"{how}{f' for {where}' if where else ''}: {values}")
     candidates = [run.outcome for run in study.runs if not run.counted]
     if candidates and not study.chosen:
         far = f"{candidates.count('finished')} of {len(candidates)} candidates have finished"
