@@ -1,4 +1,4 @@
-"""What ECE would a perfectly calibrated network show with the confidences of a study's runs? `python floor.py figure3`."""
+"""The ECE that a perfectly calibrated network would show with the confidences of runs: python floor.py figure3."""
 
 import json
 import sys
