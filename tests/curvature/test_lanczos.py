@@ -189,4 +189,17 @@ def test_a_start_wider_than_the_budget():
         True,
         max_matvecs=5,
     )
-    assert sum(calls) == found.matvecs == 5
+    assert calls == [2, 2]  # two blocks of as many vectors as leave room for the second
+    assert found.matvecs == 4
+
+
+def test_one_start_vector_too_many_for_two_blocks_does_not_cost_the_second():
+    """Five pairs from the five known and the next one, in ten products: the first block alone learns nothing."""
+    random = np.random.default_rng(1)
+    q = np.linalg.qr(random.normal(size=(80, 80)))[0]
+    values = np.concatenate([np.linspace(3, 5, 6), np.linspace(0, 0.5, 74)])
+    matrix = torch.tensor(q * values @ q.T)
+    known = torch.tensor(q[:, :6][:, ::-1] + 0.05 * random.normal(size=(80, 6)))
+    found = solve(matrix, 5, 1e-2, start=known, max_matvecs=10)
+    assert found.matvecs == 10
+    np.testing.assert_allclose(found.values, [5, 4.6, 4.2, 3.8, 3.4], rtol=1e-2)

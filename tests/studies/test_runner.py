@@ -342,6 +342,14 @@ def test_runs_finished_by_another_study_are_taken_over(tmp_path):
     assert len(taken) == 4
     assert len(ours) == 6
     assert all(ours[name] == theirs[name] for name in taken)
+    again = ("study", path, "--dry-run", "--from", tmp_path / "first", "--out", tmp_path / "second")
+    told = surefoot(*again).stdout
+    assert "0 runs, 0 gradients" in told
+    assert f"6 more have ended in {tmp_path / 'second'}" in told
+    assert "taken over" not in told
+    found = json.loads(surefoot(*again, "--json").stdout)
+    assert (found["runs"], found["cost"], found["taken_over"]) == ([], 0, [])
+    assert sorted(found["finished"]) == sorted(ours)
 
 
 def test_a_deep_ensemble_is_taken_over_with_its_members(tmp_path):

@@ -29,7 +29,7 @@ def study(
     ] = None,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Also runs that failed before.")] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="List the runs and what they cost; train nothing.")
+        bool, typer.Option("--dry-run", help="List the runs that are left and what they cost; train nothing.")
     ] = False,
     data: Annotated[Path | None, typer.Option(envvar="SUREFOOT_DATA", help="Folder of data sets.")] = None,
     json_: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
@@ -38,14 +38,14 @@ def study(
     from surefoot.studies.spec import read_study
 
     wanted = read_study(spec)
+    name, _ = wanted.at_scale(scale)
+    place = out or Path(wanted.name if name is None else f"{wanted.name}-{name}")
     if dry_run:
-        _dry_run(wanted, scale, only, data, others or [], json_)
+        _dry_run(wanted, scale, only, data, place, others or [], json_)
         return
     from surefoot.studies.api import study as run_study
     from surefoot.studies.show import Lines, Live
 
-    name, _ = wanted.at_scale(scale)
-    place = out or Path(wanted.name if name is None else f"{wanted.name}-{name}")
     show = Live() if sys.stderr.isatty() else Lines(lambda line: typer.echo(line, err=json_))
     options: dict[str, Any] = {"scale": scale, "only": only, "retry_failed": retry_failed, "ray": ray, "show": show}
     result = run_study(spec, place, workers, data, others=others or (), **options)
@@ -93,7 +93,7 @@ def _json(result: StudyResult) -> None:
 
 
 def _dry_run(
-    wanted: Any, scale: str | None, only: str | None, data: Path | None, others: list[Path], json_: bool
+    wanted: Any, scale: str | None, only: str | None, data: Path | None, place: Path, others: list[Path], json_: bool
 ) -> None:
     from surefoot.errors import BadInput
     from surefoot.studies.api import check_studies
@@ -108,6 +108,8 @@ def _dry_run(
     runs = [run for run in plan.runs if text in run.label.lower()]
     if not runs:
         raise BadInput(f"--only {only!r} is in no label; there is {plan.runs[0].label!r}, for one")
+    done = [run for run in runs if run.id and StudyFolder(place).result(run.id)]
+    runs = [run for run in runs if run not in done]
     there = [run for run in runs if run.id and any(StudyFolder(other).result(run.id) for other in others)]
     runs = [run for run in runs if run not in there]
     total = sum(run.cost or 0.0 for run in runs)
@@ -117,8 +119,8 @@ def _dry_run(
         listed = [
             {"label": run.label, "id": run.id, "stage": run.stage, "steps": run.steps, "cost": run.cost} for run in runs
         ]
-        taken = [run.id for run in there]
-        found = {"name": wanted.name, "scale": plan.scale, "cost": total, "runs": listed, "taken_over": taken}
+        found = {"name": wanted.name, "scale": plan.scale, "cost": total, "runs": listed}
+        found |= {"finished": [run.id for run in done], "taken_over": [run.id for run in there]}
         typer.echo(canonical(found))
         return
     _list(plan, runs)
@@ -126,6 +128,8 @@ def _dry_run(
         f"\n{len(runs):,} runs, {total:,.0f} gradients of the whole training set by prediction (a batch counts by its "
         "share; readings are not counted)"
     )
+    if done:
+        typer.echo(f"{len(done):,} more have ended in {place}")
     if there:
         typer.echo(f"{len(there):,} more are taken over from other studies")
     for missing in library.missing:

@@ -77,8 +77,9 @@ def extreme_pairs(
     Args:
         matmat: its results are overwritten, so they must be its caller's to keep.
         tol: converged when each residual ≤ tol · (largest |θ| seen).
-        start: vectors (d, m) to start from, the first ``max_matvecs`` of them; filled up with random ones to k.
-            Eigenvectors of neighbours of the extreme values, given alone, may be taken for the extremes.
+        start: vectors (d, m) to start from; filled up with random ones to k. Of more than k only so many are taken
+            that a second block fits into ``max_matvecs``: the first knows nothing that was not given. Eigenvectors of
+            neighbours of the extreme values, given alone, may be taken for the extremes.
         max_matvecs: budget of products; by default max(60, 20 k). Convergence is seen after 2 k at the earliest, or
             after 12 where no start is given: a few products may settle on the second eigenvalue.
         max_basis: vectors kept before a restart from the best ones; by default max(24, 4 k).
@@ -100,7 +101,7 @@ def extreme_pairs(
     def normal(count: int, generator: torch.Generator) -> Tensor:
         return torch.randn(count, dim, generator=generator, dtype=dtype).to(device)
 
-    block = _start_block(start, dim, k, tol, budget, dtype, device, seed, draw or normal)
+    block = _start_block(start, dim, k, tol, max(k, budget // 2), dtype, device, seed, draw or normal)
     width = len(block)
     fewest = _COLD if start is None else fewest
     # Room for the whole basis at once: growing it by copies would hold it twice.
