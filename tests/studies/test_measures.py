@@ -172,6 +172,27 @@ def test_a_prediction_may_be_of_a_moment_that_all_runs_have(tmp_path):
     assert "sharpness until step ≥ 10" in table.notes[0]
 
 
+def test_a_prediction_across_methods_tells_what_it_is_within_them(tmp_path):
+    """Simpson's: test ECE is higher where sharpness is in each method, and lower across them."""
+    spec = {"name": "early", "kind": "predict", "rows": ["method"], "metrics": ["sharpness"], "until": ["step>=10"]}
+    runs = []
+    for place in range(6):
+        folder = tmp_path / str(place)
+        folder.mkdir()
+        second = place >= 3
+        end, sharp = 0.1 + 0.1 * (place % 3) + second, 20.0 + place % 3 - 10 * second
+        result = written(folder, **{"test.ece": [0.0, 0.0, end], "sharpness": [1.0, sharp, 2.0]})
+        where = {"method": "SAM" if second else "SGD", "seed": str(place % 3)}
+        runs.append(GatheredRun(str(place), where, str(place), "finished", result, folder))
+    gathered = GatheredStudy("s", None, ["method"], ["method"], [spec], [], runs)
+    (table,) = tables_of(gathered)
+    cell = table.rows[0][1][0]
+    assert cell.facts["spearman"] < 0
+    assert (cell.facts["within_low"], cell.facts["within_high"]) == (1, 1)
+    assert cell.text.endswith("; 1.00 to 1.00")
+    assert any("rows' own correlations" in note for note in table.notes)
+
+
 def test_intervals_over_settings_and_seeds_draw_settings(tmp_path):
     """Two rates of two seeds each, the seeds nearly alike: the interval spans the rates, as two values would."""
     spec = {"name": "ends", "rows": ["method"], "over": ["lr", "seed"], "metrics": ["test.ece"], "intervals": True}

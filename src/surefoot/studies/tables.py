@@ -15,7 +15,7 @@ from surefoot.studies.measures import heading, shown_stop, with_sharpness
 from surefoot.studies.roles import check_baseline, roles_of
 from surefoot.studies.samples import Row, rows_of
 from surefoot.studies.spec import TableSpec, table_of
-from surefoot.studies.statistics import Summary, correlated, holm, paired_t, sign_flips, summarise
+from surefoot.studies.statistics import Summary, correlated, holm, paired_t, sign_flips, spearman, summarise
 
 __all__ = ["Cell", "Table", "tables_of"]
 
@@ -111,7 +111,10 @@ def _correlation(study: GatheredStudy, spec: TableSpec) -> Table:
 
 
 def _predict(study: GatheredStudy, spec: TableSpec) -> Table:
-    """How well each early quantity orders the finished runs by what ``target`` ends at: a column a stop."""
+    """How well each early quantity orders the finished runs by what ``target`` ends at: a column a stop.
+
+    Across all runs, and within each row, since a quantity may order the rows and none of the runs in them.
+    """
     quantities = list(spec.metrics or ("train.ece", "test.ece", "sharpness", "train.log_q", "test.nll"))
     names = [f"{name} until {stop}" for name in quantities for stop in spec.until]
     rows = rows_of(study, spec, [spec.target, *names])
@@ -127,6 +130,10 @@ def _predict(study: GatheredStudy, spec: TableSpec) -> Table:
             digits = 2 if spec.digits is None else spec.digits
             text = f"{_number(rank.mean, digits)} {_interval(rank, digits)}" if rank.n > 2 else "–"
             facts = {"measure": name, "spearman": rank.mean, "n": rank.n, "low": rank.low, "high": rank.high}
+            within = _within(rows, name, spec.target)
+            if len(rows) > 1 and within:
+                text += f"; {_number(min(within), digits)} to {_number(max(within), digits)}"
+                facts |= {"within_low": min(within), "within_high": max(within)}
             cells.append(Cell(text, facts))
         found.append((heading(quantity), cells))
     counts = [max(cells[place].facts["n"] for _, cells in found) for place in range(len(spec.until))]
@@ -135,9 +142,21 @@ def _predict(study: GatheredStudy, spec: TableSpec) -> Table:
         f"{heading(spec.target)}; intervals are percentile bootstrap (settings are drawn, then their seeds), "
         f"{100 * spec.level:g}%",
         f"runs that came to each stop: {', '.join(map(str, counts))}",
+        *(["after the semicolon: the least and the greatest of the rows' own correlations"] if len(rows) > 1 else []),
         *(text for row in rows if (text := row.left_out())),
     ]
     return Table(spec.name, spec.kind, spec.caption, [shown_stop(each) for each in spec.until], found, notes)
+
+
+def _within(rows: Sequence[Row], name: str, target: str) -> list[float]:
+    """Spearman's correlation in each row of three runs or more that came there."""
+    found = []
+    for row in rows:
+        pairs = [(each[name], each[target]) for group in row.points.values() for each in group]
+        pairs = [pair for pair in pairs if all(map(math.isfinite, pair))]
+        if len(pairs) > 2:
+            found.append(spearman(*zip(*pairs, strict=True)))
+    return [rank for rank in found if not math.isnan(rank)]
 
 
 _PEAK, _SHARP_END = "max train.ece", "sharpness"
