@@ -12,13 +12,6 @@ for run in json.loads((folder / "study.json").read_text())["runs"]:
         rows = [json.loads(line) for line in (folder / "runs" / run["id"] / "journal.jsonl").open()]
         readings.setdefault(rate, {})[method] = {row["step"]: row for row in rows if "train.ece" in row}
 names = ["largest train ECE", "mean", "last", "last held-out ECE", "largest sharpness", "last train accuracy"]
-    "largest train ECE",
-    "mean train ECE",
-    "last train ECE",
-    "last held-out ECE",
-    "largest sharpness",
-    "last accuracy",
-]
 print(",".join(["rate", "method", *names]))
 for rate, both in readings.items():
     steps = sorted(set.intersection(*(set(rows) for rows in both.values())))
