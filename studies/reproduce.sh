@@ -15,7 +15,7 @@ case $paper in
               paper-a/calmo paper-a/calmo-parts margin-tail margin-tail-parts) ;;
   b) studies=(paper-b/losses-small paper-b/table3 paper-b/networks paper-b/sam_variants paper-b/table-s15 paper-b/table-s16
               paper-b/figure3 paper-b/figure2 paper-b/radius_and_gamma paper-b/sam_vs_sgd paper-b/sam_variants_cifar100
-              paper-b/table3@cores2-100 paper-b/table1-small) ;;
+              paper-b/table3@cores2-100 paper-b/table1-small paper-b/table-s14-small) ;;
   *) echo "reproduce.sh: the paper is a or b; got '$paper'" >&2; exit 2 ;;
 esac
 case $scale in
@@ -38,7 +38,7 @@ for study in "${studies[@]}"; do
   fi
   name=${study#paper-?/} chosen=(--scale "$own")
   if [ "$own" != "$scale" ]; then name+=-${own#"$scale"-}; fi
-  if ! grep -q '^\[scales\.' "$here/$study.toml"; then  # one file a scale: table1-small
+  if ! grep -q '^\[scales\.' "$here/$study.toml"; then  # one file a scale: table1-small, table-s14-small
     if [ "$scale" != cores2 ]; then continue; fi
     chosen=()
   fi
