@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # The studies of a paper, one after the other, then their tables and figures: studies/reproduce.sh a|b [SCALE] [RUNS] [DATA]
 #
-# SCALE is cores2 (CIFAR-10 on two cores: many hours), digits (minutes, no data to fetch; it shows that all of it runs) or
+# SCALE is cores2 (CIFAR-10 on two cores: many hours), digits (minutes, no data to fetch; it shows that they run) or
 # paper. Killed at any moment, the same command goes on. Studies take over runs that earlier ones have finished. What a
 # study needs and DATA does not hold (cifar100_5k5k.npz, svhn_2k.npz) is said, and the others go on. Those on ImageNet
 # (table2-resnet, table2-vit, table-s14) and the whole of paper B's Table 1 (table1) have to be asked for by name.
-# At cores2 it runs more than results/ has, and takes longer by it: BulkSGD with three and five directions found at each
-# step, and on CIFAR-100 all three seeds and the ensembles (BatchEnsemble, Rank1-BNN, MIMO), hours of them.
+# At cores2 it runs more than results/ has, and takes hours longer by it: all seeds of batch_sharpness, the whole grid of
+# radius_and_gamma, sam_vs_sgd, BulkSGD with three and five directions found at each step, and of paper B on CIFAR-100 all
+# three seeds and the ensembles (BatchEnsemble, Rank1-BNN, MIMO). At digits it leaves out what has one scale alone.
 set -uo pipefail
 paper=${1:?a or b} scale=${2:-cores2} runs=${3:-runs/reproduce} data=${4:-data} workers=${WORKERS:-2}
 here=$(cd "$(dirname "$0")" && pwd)
