@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: demo test test-all check crash lint types bench reproduce-a reproduce-b clean
+.PHONY: demo test test-all check crash lint types bench reproduce-morosini2026 reproduce-tan2026 reproduce-a reproduce-b clean
 
 demo: $(VENV)/user
 	$(BIN)/surefoot demo
@@ -43,10 +43,13 @@ bench: $(VENV)/dev
 	$(if $(DATA),$(BIN)/python benchmarks/theory.py --data $(DATA) --out results/benchmarks,@echo "theory: make bench DATA=cifar10_5k.npz")
 	$(if $(DATA),$(BIN)/python benchmarks/training.py --data $(DATA) --out results/benchmarks,@echo "training: make bench DATA=cifar10_5k.npz")
 
-# Every study of a paper with its tables and figures; make reproduce-a SCALE=digits takes minutes and fetches nothing.
-SCALE ?= cores2
+# Every study of a paper with its tables and figures; make reproduce-tan2026 SCALE=digits takes minutes and fetches nothing.
+# The targets reproduce-a and reproduce-b, and the scale cores2, are former names (docs/MIGRATING.md).
+SCALE ?= cpu-small
 RUNS ?= runs/reproduce-$(SCALE)
-reproduce-a reproduce-b: reproduce-%: $(VENV)/user
+reproduce-a: reproduce-morosini2026
+reproduce-b: reproduce-tan2026
+reproduce-morosini2026 reproduce-tan2026: reproduce-%: $(VENV)/user
 	PATH="$(abspath $(BIN)):$$PATH" studies/reproduce.sh $* $(SCALE) $(RUNS) $(or $(DATA),data)
 
 clean:

@@ -12,13 +12,13 @@ from matplotlib.colors import to_hex
 from surefoot.reports.figures.colours import looks
 from surefoot.reports.figures.compare import census, compare
 from surefoot.reports.figures.confidence import confidence
+from surefoot.reports.figures.morosini2026 import dynamics, method, portraits
 from surefoot.reports.figures.names import rate_text, run_text, seeds_text, setting_text
 from surefoot.reports.figures.panels import PANELS
-from surefoot.reports.figures.paper_a import dynamics, method, portraits
-from surefoot.reports.figures.paper_b import ascent, temperature
 from surefoot.reports.figures.repaired import draw_repaired, settings_named
 from surefoot.reports.figures.severities import shift_figure
 from surefoot.reports.figures.strokes import draw_key, draw_panel, new_figure, sample
+from surefoot.reports.figures.tan2026 import ascent, temperature
 from surefoot.reports.places import Place
 from surefoot.reports.runs import read_run
 from surefoot.reports.trajectory import draw_trajectories

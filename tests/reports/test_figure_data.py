@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from surefoot.reports.figures.colours import PALETTE, looks, setting_looks
 from surefoot.reports.figures.compare import compare, not_beaten, settings
 from surefoot.reports.figures.curves import curve, mean_curve, sureness
+from surefoot.reports.figures.morosini2026 import horizons, method
 from surefoot.reports.figures.panels import PANELS, drawn, wanted
-from surefoot.reports.figures.paper_a import horizons, method
 from surefoot.reports.figures.portrait import correlations, horizon, portrait
 from surefoot.reports.figures.sweeps import sweeps
 from surefoot.reports.figures.thin import evenly, thin

@@ -60,10 +60,15 @@ def test_figures_of_both_papers(tmp_path):
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
     names = {path.name for path in (tmp_path / "figs").iterdir()}
-    stems = ("paper-a-figure-1", "paper-a-figure-a1-portrait", "paper-a-table-1-horizon", "paper-b-figure-1-confidence")
+    stems = (
+        "morosini2026-figure-1",
+        "morosini2026-figure-a1-portrait",
+        "morosini2026-table-1-horizon",
+        "tan2026-figure-1-confidence",
+    )
     for stem in stems:
         assert {f"{stem}.{kind}" for kind in ("pdf", "svg", "png")} <= names
-    assert "paper-b-figure-2-ascent" in found["skipped"]
+    assert "tan2026-figure-2-ascent" in found["skipped"]
     assert "[shift]" in found["skipped"]["shift"]
     assert all(name.replace("-", "").replace(".", "").isalnum() for name in names)
 
@@ -81,7 +86,7 @@ def test_figures_repeat_to_the_byte(tmp_path, monkeypatch):
 
 def test_figures_of_a_sweep_and_of_ascents(tmp_path, monkeypatch):
     plan = paper._plan
-    some = ("paper-b-figure-2-ascent", "paper-b-figure-s5-sweeps")
+    some = ("tan2026-figure-2-ascent", "tan2026-figure-s5-sweeps")
     monkeypatch.setattr(paper, "_plan", lambda drawn: [each for each in plan(drawn) if each[0] in some])
     base = {
         "data": {"name": "digits", "train": 40, "test": 30},
@@ -106,7 +111,7 @@ ODD = ["$\\frac{$", "\x00\x07\x1b[31m\u202e", "λ", "μ", "\ud800", "a & b <c>"]
 
 def test_figures_of_odd_names(tmp_path, monkeypatch):
     plan = paper._plan
-    some = ("paper-a-figure-a1-portrait", "paper-b-figure-1-confidence", "paper-b-figure-3-temperature")
+    some = ("morosini2026-figure-a1-portrait", "tan2026-figure-1-confidence", "tan2026-figure-3-temperature")
     monkeypatch.setattr(paper, "_plan", lambda drawn: [each for each in plan(drawn) if each[0] in some])
     for place, rule in enumerate(ODD):
         text = write_run(tmp_path / "runs" / str(place), "odd", readings=3) / "spec.json"
@@ -141,15 +146,15 @@ def test_a_figure_says_what_it_leaves_out(tmp_path, monkeypatch):
     for place in range(9):
         write_run(tmp_path / "runs" / str(place), f"rule{place}", readings=3, frames=False)
     save_figures(tmp_path / "runs", tmp_path / "figs")
-    assert "the first 8 of 9" in (tmp_path / "figs" / "paper-a-figure-1.svg").read_text()
+    assert "the first 8 of 9" in (tmp_path / "figs" / "morosini2026-figure-1.svg").read_text()
 
 
 def test_what_was_read_once_is_drawn_under_shift_and_nowhere_else(tmp_path):
     write_run(tmp_path / "runs" / "ensemble", readings=1, shift=shift_numbers(0))
     written, skipped = save_figures(tmp_path / "runs", tmp_path / "figs")
     assert [path.name for path in written] == ["shift"]
-    assert "read once" in skipped["paper-a-figure-1"]
-    assert "read once" in skipped["paper-b-figure-3-temperature"]
+    assert "read once" in skipped["morosini2026-figure-1"]
+    assert "read once" in skipped["tan2026-figure-3-temperature"]
 
 
 def test_methods_have_files_of_their_own():

@@ -304,7 +304,7 @@ def test_costs_count_passes():
 def test_shipped_studies_expand_at_every_scale(path):
     """All their runs are valid, and all their rows that a paper's figures stand beside exist."""
     study = read_study(path)
-    assert {"paper", "cores2", "digits"} <= set(study.scales) or not study.scales
+    assert {"paper", "cpu-small", "digits"} <= set(study.scales) or not study.scales
     for scale in study.scales or [None]:
         found = make_plan(study, scale, Library(None, lenient=True))
         assert found.runs

@@ -35,11 +35,12 @@ def study(
     json_: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Run a study with workers that may die; finished runs are never run again. Run again to resume."""
+    from surefoot.studies.folder import default_folder
     from surefoot.studies.spec import read_study
 
     wanted = read_study(spec)
     name, _ = wanted.at_scale(scale)
-    place = out or Path(wanted.name if name is None else f"{wanted.name}-{name}")
+    place = out or default_folder(wanted.name, name)
     if dry_run:
         _dry_run(wanted, scale, only, data, place, others or [], json_)
         return

@@ -20,6 +20,7 @@ def table(
     """Print a study's tables: means and deviations, correlations, hypotheses, paired tests."""
     from surefoot.checks import nearest
     from surefoot.errors import BadInput
+    from surefoot.studies.folder import default_folder
     from surefoot.studies.gather import gather
     from surefoot.studies.render import FORMATS, render
     from surefoot.studies.spec import read_study
@@ -32,7 +33,7 @@ def table(
         # The tables as the file states them now: a table may be added after the runs.
         wanted = read_study(study)
         name, _ = wanted.at_scale(scale)
-        study = out or Path(wanted.name if name is None else f"{wanted.name}-{name}")
+        study = out or default_folder(wanted.name, name)
         specs = wanted.tables_at(name)
     tables = tables_of(gather(study), which, specs)
     typer.echo(render(tables, format_))

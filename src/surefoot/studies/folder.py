@@ -14,15 +14,23 @@ from typing import Any
 
 from surefoot.errors import BadInput, StorageFault
 from surefoot.files import open_plain, replace_file
+from surefoot.studies.aliases import current_name, former_name
 from surefoot.studies.plan import Plan
 from surefoot.training.journal import read_to
 from surefoot.training.lock import taken
 from surefoot.training.records import canonical, restored
 
-__all__ = ["StudyFolder"]
+__all__ = ["StudyFolder", "default_folder"]
 
 SCHEMA = 1
 _ID = re.compile(r"[0-9a-f]{16}")
+
+
+def default_folder(name: str, scale: str | None) -> Path:
+    """Where a study at a scale is by default: ``NAME-SCALE``, or the folder of former names if only that one exists."""
+    names = (name,) if scale is None else (name, scale)
+    current, former = Path("-".join(names)), Path("-".join(map(former_name, names)))
+    return former if former.exists() and not current.exists() else current
 
 
 class StudyFolder:
@@ -40,7 +48,7 @@ class StudyFolder:
         except BadInput:  # harmed, or of another version: all that it says is written anew
             before = {}
         for key, now in (("name", plan.study.name), ("scale", plan.scale)):
-            if before and before.get(key) != now:
+            if before and current_name(str(before.get(key))) != current_name(str(now)):
                 raise BadInput(
                     f"{str(self.path)!r} holds a study with {key} {before.get(key)!r}, not {now!r}; choose "
                     "another --out"

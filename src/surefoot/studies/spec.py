@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from surefoot.checks import nearest
 from surefoot.errors import BadInput
+from surefoot.studies.aliases import current_name, former_name
 from surefoot.studies.measures import check_measure
 from surefoot.training.spec import clear_error, read_toml
 
@@ -309,7 +310,7 @@ class StudySpec(_Table):
         return [table for table in self.tables if not table.scales or scale in table.scales]
 
     def at_scale(self, name: str | None) -> tuple[str | None, ScaleSpec]:
-        """The scale of that name, or the file's own choice; an empty one if the study has none."""
+        """The scale of that name or alias, or the file's own choice; an empty one if the study has none."""
         if not self.scales:
             if name is not None:
                 raise BadInput(f"study {self.name!r} has no scales; leave out scale {name!r}")
@@ -317,10 +318,11 @@ class StudySpec(_Table):
         wanted = name or self.scale
         if wanted is None:
             raise BadInput(f"study {self.name!r} has the scales {', '.join(self.scales)}; choose one with --scale")
-        if wanted not in self.scales:
-            have = ", ".join(self.scales)
-            raise BadInput(f"scale must be one of {have}; got {wanted!r}{nearest(wanted, self.scales)}")
-        return wanted, self.scales[wanted]
+        for scale in (wanted, current_name(wanted), former_name(wanted)):
+            if scale in self.scales:
+                return scale, self.scales[scale]
+        have = ", ".join(self.scales)
+        raise BadInput(f"scale must be one of {have}; got {wanted!r}{nearest(wanted, self.scales)}")
 
 
 def _known(place: str, name: str, choices: Any) -> None:

@@ -14,10 +14,10 @@ from surefoot.errors import StorageFault
 from surefoot.files import replace_file
 from surefoot.reports.figures.colours import looks
 from surefoot.reports.figures.confidence import confidence
-from surefoot.reports.figures.paper_a import dynamics, horizons, method, portraits
-from surefoot.reports.figures.paper_b import ascent, sweep_figure, temperature
+from surefoot.reports.figures.morosini2026 import dynamics, horizons, method, portraits
 from surefoot.reports.figures.severities import shift_figure
 from surefoot.reports.figures.strokes import STYLE, Drawn
+from surefoot.reports.figures.tan2026 import ascent, sweep_figure, temperature
 from surefoot.reports.places import places
 from surefoot.reports.runs import read_run
 
@@ -69,16 +69,16 @@ def _plan(drawn: Sequence[Drawn]) -> Iterator[tuple[str, Callable[[], Figure | N
     names = list(dict.fromkeys(run.method for run, _ in drawn))
     once = "every run was read once, at its end, as deep ensembles are" if everything and not drawn else ""
     readings = once or "no run has calibration and curvature readings"
-    yield "paper-a-figure-1", lambda: dynamics(drawn, names), readings
-    yield "paper-a-figure-a1-portrait", lambda: portraits(drawn, names), readings
-    yield "paper-a-table-1-horizon", lambda: horizons(drawn, names), readings
+    yield "morosini2026-figure-1", lambda: dynamics(drawn, names), readings
+    yield "morosini2026-figure-a1-portrait", lambda: portraits(drawn, names), readings
+    yield "morosini2026-table-1-horizon", lambda: horizons(drawn, names), readings
     for name, stem in zip(names, _stems(names), strict=True):
         chosen = [each for each in drawn if each[0].method == name]
-        yield f"paper-a-figure-a2-{stem}", lambda chosen=chosen: method(chosen), readings  # type: ignore[misc]
-    yield "paper-b-figure-1-confidence", lambda: confidence(drawn), once or "no histograms; turn on track.histograms"
-    yield "paper-b-figure-2-ascent", lambda: ascent(drawn), once or "no run of SAM or CSAM"
-    yield "paper-b-figure-3-temperature", lambda: temperature(drawn), once or "no validation set; set data.val"
-    yield "paper-b-figure-s5-sweeps", lambda: sweep_figure(drawn), "no study of three numbers or more along an axis"
+        yield f"morosini2026-figure-a2-{stem}", lambda chosen=chosen: method(chosen), readings  # type: ignore[misc]
+    yield "tan2026-figure-1-confidence", lambda: confidence(drawn), once or "no histograms; turn on track.histograms"
+    yield "tan2026-figure-2-ascent", lambda: ascent(drawn), once or "no run of SAM or CSAM"
+    yield "tan2026-figure-3-temperature", lambda: temperature(drawn), once or "no validation set; set data.val"
+    yield "tan2026-figure-s5-sweeps", lambda: sweep_figure(drawn), "no study of three numbers or more along an axis"
     yield "shift", lambda: shift_figure(everything), "no run was read on corrupted images; add a table [shift]"
 
 
