@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 import surefoot as sf
-from surefoot.losses import Batch, lift
+from surefoot.losses import Batch, as_objective
 from surefoot.models.resnet import CifarResNet
 
 LOSSES: dict[str, Callable[[], Any]] = {
@@ -41,7 +41,7 @@ SHAPES = ((128, 10), (128, 100), (4096, 1000))
 SLOW = {("CPC", (4096, 1000))}
 
 OBJECTIVES: dict[str, Callable[[], Any]] = {
-    "CE": lambda: lift(sf.losses.CrossEntropy()),
+    "CE": lambda: as_objective(sf.losses.CrossEntropy()),
     "CalMO": lambda: sf.losses.CalMO(eps=0.1),
     "CalMO, Flat.": lambda: sf.losses.CalMO(robust=0.0),
     "CalMO, Rob.": lambda: sf.losses.CalMO(eps=0.1, smooth=0.0),

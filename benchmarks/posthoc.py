@@ -21,7 +21,7 @@ from harness import alternate, machine, report, table
 from torch.nn.functional import cross_entropy
 
 from surefoot import Predictions, metrics
-from surefoot.posthoc import Auto, Dirichlet, Isotonic, Temperature, calibrator_named, default_candidates
+from surefoot.posthoc import Auto, Dirichlet, Isotonic, Temperature, build_calibrator, default_candidates
 
 # For this network and data set, as printed: ECE and NLL by Kull et al. 2019; the Kolmogorov-Smirnov error of the top
 # label by Gupta et al. 2021 (Table 1), who fitted these maps with the code of Kull et al.
@@ -126,7 +126,7 @@ def reference(path: Path) -> dict[str, Any]:
     rows = {}
     for name in default_candidates():
         begin = time.perf_counter()
-        fitted = calibrator_named(name).fit(val)
+        fitted = build_calibrator(name).fit(val)
         took = time.perf_counter() - begin
         rows[name] = judged(fitted.apply(test)) | {"seconds": took}
         if name == "temperature":

@@ -25,7 +25,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from harness import machine, milliseconds, report, table
 
-from surefoot.reports.serve.keeper import Keeper
+from surefoot.reports.serve.refresher import Refresher
 from surefoot.reports.serve.watch import Watch
 from surefoot.training.records import canonical, encode
 
@@ -58,7 +58,7 @@ def folder_of(place: Path, runs: int, readings: int, going: int) -> list[Path]:
 
 
 def looks(runs: int, going: int, repeats: int) -> tuple[float, float]:
-    """Seconds of one look, and the share of a core by the pace that the keeper chooses."""
+    """Seconds of one look, and the share of a core by the pace that the refresher chooses."""
     with tempfile.TemporaryDirectory() as name:
         folder_of(Path(name), runs, 3, going)
         later = time.time_ns() + 10**12  # the times of the folders have settled
@@ -69,11 +69,11 @@ def looks(runs: int, going: int, repeats: int) -> tuple[float, float]:
             start = time.thread_time()
             watch.look()
             times.append(time.thread_time() - start)
-        keeper = Keeper(Path(name), lambda stamps: b"{}")
-        keeper.turn()
-        time.sleep(2.1)  # until the keeper's own clock believes it, too
-        keeper.turn()
-        pause = keeper.turn()
+        refresher = Refresher(Path(name), lambda stamps: b"{}")
+        refresher.turn()
+        time.sleep(2.1)  # until the refresher's own clock believes it, too
+        refresher.turn()
+        pause = refresher.turn()
     seconds = statistics.median(times)
     return seconds, seconds / pause
 

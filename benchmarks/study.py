@@ -22,7 +22,7 @@ from typing import Any
 
 from harness import alternate, machine, report, table
 
-from surefoot.studies.facts import Library
+from surefoot.studies.facts import DatasetIndex
 from surefoot.studies.folder import StudyFolder
 from surefoot.studies.plan import Plan, make_plan
 from surefoot.studies.spec import study_of
@@ -79,7 +79,7 @@ def described(runs: int, steps: int) -> dict[str, Any]:
 
 def plan_of(study: dict[str, Any]) -> Plan:
     """The runs that it expands to."""
-    return make_plan(study_of(study), None, Library(None))
+    return make_plan(study_of(study), None, DatasetIndex(None))
 
 
 def scheduling(runs: int, steps: int, repeats: int) -> dict[str, float]:

@@ -58,7 +58,7 @@ def ours(model: nn.Module, x: Tensor, y: Tensor, batch: int, steps: int, budget:
         groups = dict.fromkeys(("calibration", "margins", "curvature"), 1)
         part = x[: len(x) // 5], y[: len(x) // 5]
         tracker = sf.Tracker(model, (x, y), part, optimizer=opt, every=groups, budget=budget, batch_size=batch)
-    objective = sf.losses.lift(sf.losses.CrossEntropy())
+    objective = sf.losses.as_objective(sf.losses.CrossEntropy())
     train(model, opt, objective, (x, y), Batches(len(x), batch, 0), steps, lambda step: 1.0, tracker)
     return tracker.price
 
@@ -106,7 +106,7 @@ def growth(x: Tensor, y: Tensor, steps: int) -> dict[str, float]:
         if step in (steps // 5, steps):
             sizes[f"after {step:,} steps"] = resident()
 
-    objective = sf.losses.lift(sf.losses.CrossEntropy())
+    objective = sf.losses.as_objective(sf.losses.CrossEntropy())
     train(model, opt, objective, small, Batches(500, 50, 0), steps, lambda step: 1.0, tracker, after=after)
     return sizes
 

@@ -44,13 +44,13 @@ def test_columns_equal_their_definitions(logits):
 @given(LOGITS)
 def test_doubt_is_what_confidence_leaves(logits):
     p = of(logits)
-    np.testing.assert_allclose(p.doubt, -np.expm1(p.log_confidence), rtol=1e-10, atol=1e-300)
+    np.testing.assert_allclose(p.error_probability, -np.expm1(p.log_confidence), rtol=1e-10, atol=1e-300)
 
 
 def test_saturated_confidences_keep_their_order():
     p = Predictions([[40.0, 0.0], [50.0, 0.0], [300.0, 0.0]], [0, 0, 0])
     assert (p.confidence == 1).all()
-    np.testing.assert_allclose(p.doubt, np.exp([-40.0, -50.0, -300.0]), rtol=1e-12)
+    np.testing.assert_allclose(p.error_probability, np.exp([-40.0, -50.0, -300.0]), rtol=1e-12)
     np.testing.assert_allclose(p.log_confidence, -np.exp([-40.0, -50.0, -300.0]), rtol=1e-12)
 
 
@@ -69,7 +69,7 @@ def test_minus_infinity_is_the_exact_limit():
     assert p.true_margin[1] == -np.inf
     assert p.true_margin[2] == np.inf
     assert p.confidence[2] == 1
-    assert p.doubt[2] == 0
+    assert p.error_probability[2] == 0
     np.testing.assert_allclose(p.squared_error[1], (p.probs[1, :2] ** 2).sum() + 1)
 
 
@@ -78,7 +78,7 @@ def test_any_dtype_equals_casting_first(dtype):
     logits = np.random.default_rng(0).normal(0, 4, (200, 7)).astype(dtype)
     labels = np.random.default_rng(1).integers(0, 7, 200).astype(np.int16)
     a, b = Predictions(logits, labels), Predictions(logits.astype(np.float64), labels)
-    for column in ("confidence", "log_true", "true_margin", "predicted_margin", "squared_error", "doubt"):
+    for column in ("confidence", "log_true", "true_margin", "predicted_margin", "squared_error", "error_probability"):
         assert (getattr(a, column) == getattr(b, column)).all()
         assert getattr(a, column).dtype == np.float64
 

@@ -14,7 +14,15 @@ Floats = NDArray[np.float64]
 
 def empty_columns(n: int) -> dict[str, NDArray[Any]]:
     """Room for every column of n rows."""
-    floats = ["confidence", "log_confidence", "doubt", "log_true", "true_margin", "predicted_margin", "squared_error"]
+    floats = [
+        "confidence",
+        "log_confidence",
+        "error_probability",
+        "log_true",
+        "true_margin",
+        "predicted_margin",
+        "squared_error",
+    ]
     columns: dict[str, NDArray[Any]] = {name: np.empty(n) for name in floats}
     columns["predicted"], columns["correct"] = np.empty(n, np.int64), np.empty(n, np.bool_)
     return columns
@@ -42,7 +50,7 @@ def from_logits(z: Floats, labels: NDArray[np.int64], wanted: str | None) -> tup
         "correct": correct,
         "confidence": 1.0 / total,
         "log_confidence": -log_total,
-        "doubt": rest / total,
+        "error_probability": rest / total,
         "log_true": below - log_total,
         "true_margin": np.where(correct, -rival, below),
         "predicted_margin": -rival,
@@ -79,7 +87,7 @@ def from_probs(p: Floats, labels: NDArray[np.int64], wanted: str | None) -> tupl
         "confidence": confidence,
         "log_confidence": log_confidence,
         # Equal confidences stay equal; only where they saturate do the other entries decide.
-        "doubt": np.where(confidence < 1.0, 1.0 - confidence, rest),
+        "error_probability": np.where(confidence < 1.0, 1.0 - confidence, rest),
         "log_true": log_true,
         "true_margin": np.where(correct, margin, log_true - log_confidence),
         "predicted_margin": margin,
@@ -91,7 +99,7 @@ def from_probs(p: Floats, labels: NDArray[np.int64], wanted: str | None) -> tupl
 def _squared_error(columns: dict[str, NDArray[Any]], others: Floats) -> Floats:
     """Σ_k (p_k − 1{k = label})² from ``others`` = Σ p_k² over the classes that were not predicted."""
     true = np.exp(columns["log_true"])
-    right = others + columns["doubt"] ** 2
+    right = others + columns["error_probability"] ** 2
     wrong = np.maximum(others - true**2, 0.0) + columns["confidence"] ** 2 + (1.0 - true) ** 2
     error: Floats = np.where(columns["correct"], right, wrong)
     return error

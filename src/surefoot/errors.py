@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["BadInput", "MissingDependency", "RankLost", "RunTaken", "StorageFault", "SurefootError"]
+__all__ = ["BadInput", "MissingDependency", "RankLost", "RunLocked", "StorageFault", "SurefootError"]
 
 
 class SurefootError(Exception):
@@ -17,7 +17,7 @@ class BadInput(SurefootError, ValueError):
     exit_code = 2
 
 
-class RunTaken(BadInput):
+class RunLocked(BadInput):
     """Another process is at work on the run; it may be looked at again later."""
 
 

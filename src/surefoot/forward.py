@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from surefoot.checks import whole
 from surefoot.errors import BadInput
+from surefoot.validation import check_int
 
 __all__ = ["CHUNK", "evaluating", "logits_of"]
 
@@ -35,7 +35,7 @@ def logits_of(model: torch.nn.Module, inputs: Any, batch_size: int = 1024) -> to
     """Logits (n, k) of ``inputs`` (n, ...), moved to the device of the model's first parameter."""
     if not isinstance(model, torch.nn.Module):
         raise BadInput(f"model must be a torch.nn.Module; got {type(model).__name__}")
-    whole("batch_size", batch_size, 1)
+    check_int("batch_size", batch_size, 1)
     try:
         data = torch.as_tensor(inputs)
     except (TypeError, ValueError, RuntimeError) as error:

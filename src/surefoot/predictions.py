@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surefoot.columns import empty_columns, from_logits, from_probs
-from surefoot.door import as_labels, as_path, as_scores, explain_bad_logits, precision, rounding_of_sums
 from surefoot.errors import BadInput
 from surefoot.files import read_table, write_table
 from surefoot.threads import run_ranges, split_range
+from surefoot.validation import as_labels, as_path, as_scores, explain_bad_logits, precision, rounding_of_sums
 
 __all__ = ["Predictions", "check_predictions", "takes_predictions"]
 
@@ -205,9 +205,9 @@ class Predictions:
         return self._column("log_confidence")
 
     @property
-    def doubt(self) -> Floats:
+    def error_probability(self) -> Floats:
         """(n,) 1 − confidence; tiny but distinct where the confidence rounds to 1."""
-        return self._column("doubt")
+        return self._column("error_probability")
 
     @property
     def log_true(self) -> Floats:

@@ -25,10 +25,10 @@ from surefoot.ensembles import (
 from surefoot.ensembles.dropout import AlwaysDropout
 from surefoot.ensembles.ensemble import log_mean, tiled
 from surefoot.ensembles.gaussian import Gaussian, kl_gaussian
-from surefoot.ensembles.names import ENSEMBLES, ensemble_named
+from surefoot.ensembles.registry import ENSEMBLES, build_ensemble
 from surefoot.errors import BadInput
-from surefoot.losses import MITL, Batch, CalMO, CrossEntropy, MarginTail, Mixup, Objective, lift
-from surefoot.models import model_named
+from surefoot.losses import MITL, Batch, CalMO, CrossEntropy, MarginTail, Mixup, Objective, as_objective
+from surefoot.models import build_model
 from surefoot.optim import CSAM, SAM
 from tests.conftest import random_predictions
 
@@ -42,7 +42,7 @@ MODELS = {
 def network(name="mlp", classes=4):
     torch.manual_seed(0)
     shape, options = MODELS[name]
-    return model_named(name, shape, classes, **options)
+    return build_model(name, shape, classes, **options)
 
 
 def batch(name="mlp", rows=6, classes=4):
@@ -51,7 +51,7 @@ def batch(name="mlp", rows=6, classes=4):
 
 
 def objective(examples=100, anneal=0):
-    return EnsembleObjective(lift(CrossEntropy()), examples, anneal)
+    return EnsembleObjective(as_objective(CrossEntropy()), examples, anneal)
 
 
 def log_softmax(z):
@@ -314,7 +314,7 @@ class TestMIMO:
 @pytest.mark.parametrize("name", ["dropout", "rank1", "vi", "flipout", "mimo"])
 def test_both_passes_see_the_same_noise(name, rule):
     """With a radius of almost 0 the second gradient is the first: any new noise would show."""
-    model, b = ensemble_named(name, network(), **({"rate": 0.4} if name in ("dropout", "rank1") else {})), batch()
+    model, b = build_ensemble(name, network(), **({"rate": 0.4} if name in ("dropout", "rank1") else {})), batch()
     optimizer = rule(torch.optim.SGD(model.parameters(), lr=0.1), rho=1e-9, **({"gamma": 0.0} if rule is CSAM else {}))
     goal, seen = objective(), []
     model.train()
@@ -388,7 +388,7 @@ def test_tiled():
 )
 def test_bad_input(name, options, said):
     with pytest.raises(BadInput, match=said):
-        ensemble_named(name, network(), **options)
+        build_ensemble(name, network(), **options)
 
 
 def test_networks_that_do_not_fit():

@@ -7,10 +7,10 @@ import pytest
 
 from surefoot import Predictions
 from surefoot.ensembles import mean_predictions
-from surefoot.ensembles.names import ENSEMBLES
+from surefoot.ensembles.registry import ENSEMBLES
 from surefoot.errors import BadInput
 from surefoot.studies.costs import cost_of
-from surefoot.studies.parts import check_parts
+from surefoot.studies.preflight import check_parts
 from surefoot.training.opened import open_run
 from surefoot.training.run import run
 from surefoot.training.spec import spec_of

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import surefoot as sf
-from surefoot.losses.names import LOSSES
+from surefoot.losses.registry import LOSSES
 
 ROOT = Path(__file__).parent.parent.parent
 ROWS = [

@@ -47,16 +47,16 @@ def test_squared_error(convention, scale):
 
 def test_squared_error_is_the_curvatures():
     """One convention for the loss that is trained on and the one whose curvature is read."""
-    from surefoot.curvature.losses import loss_named
+    from surefoot.curvature.losses import as_loss
 
     logits, labels = examples()
     for convention in ("mean", "half", "sum"):
         loss = sf.losses.SquaredError(convention, "none")
-        assert torch.equal(loss(logits, labels), loss_named(loss.curvature).values(logits, labels))
+        assert torch.equal(loss(logits, labels), as_loss(loss.curvature).values(logits, labels))
         z = logits[:1].clone().requires_grad_()
         hessian = torch.autograd.functional.hessian(lambda z, loss=loss: loss(z, labels[:1]).sum(), z)
         u = torch.ones_like(z)
-        expected = loss_named(loss.curvature).hessian_product(z, labels[:1], u)
+        expected = as_loss(loss.curvature).hessian_product(z, labels[:1], u)
         torch.testing.assert_close((hessian.reshape(5, 5) @ u.T).T, expected)
 
 

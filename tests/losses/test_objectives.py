@@ -11,10 +11,10 @@ from torch.nn.functional import cross_entropy
 
 import surefoot as sf
 from surefoot.errors import BadInput
-from surefoot.losses import Batch, Validation, lift
+from surefoot.losses import Batch, Validation, as_objective
 from surefoot.losses.adversary import adversary
 from surefoot.losses.ar_adals import boundary_distance
-from surefoot.losses.held import held, recorded
+from surefoot.losses.frozen_network import frozen_network, recorded_statistics
 from surefoot.losses.margin_tail import first_order_margins
 from surefoot.losses.mixing import taken_apart
 from surefoot.losses.two_heads import BalancedHead, bisected, simplex
@@ -99,7 +99,7 @@ def test_odd_batches(name, kind):
         sf.losses.CRL(12),  # nothing is known yet
         sf.losses.Mixup(alpha=0.0),
         sf.losses.ARAdaLS(12),
-        lift(sf.losses.CrossEntropy()),
+        as_objective(sf.losses.CrossEntropy()),
     ],
     ids=lambda each: type(each).__name__,
 )
@@ -134,7 +134,7 @@ WHOLE = {
 def test_a_rule_weighs_examples_and_not_the_batch(name):
     """With no weight on any example the term is left, here and in CSAM's own criterion."""
     model, b, loss = network(), batch(), WHOLE[name]()
-    objective = lift(loss)
+    objective = as_objective(loss)
     objective.weigh = lambda logits, labels, values: 0 * values
     logits = model(b.inputs)
     torch.testing.assert_close(objective(model, b), loss.term(logits, b.labels))
@@ -157,10 +157,10 @@ def test_the_rest_is_weighed_whole(name):
 def test_held_still_it_gives_the_logits_of_training_mode():
     model, x = network(norm=True), batch().inputs
     model.train()
-    with recorded(model) as statistics:
+    with recorded_statistics(model) as statistics:
         expected = model(x)
     running = copy.deepcopy(model.state_dict())
-    with held(model, statistics):
+    with frozen_network(model, statistics):
         found = model(x)
         alone = model(x[3:4])
         assert not model[2].training
@@ -255,9 +255,9 @@ class _Twice(nn.Module):
 
 def test_held_still_a_norm_that_is_called_twice_has_the_statistics_of_each_call():
     model, x = _Twice().double().train(), batch().inputs
-    with recorded(model) as statistics:
+    with recorded_statistics(model) as statistics:
         expected = model(x)
-    with held(model, statistics) as still:
+    with frozen_network(model, statistics) as still:
         torch.testing.assert_close(still(x), expected)
         torch.testing.assert_close(still(x[3:4]), expected[3:4])
 
@@ -266,9 +266,9 @@ def test_held_still_norms_without_running_statistics_do_not_mix_examples():
     b = batch()
     norm = nn.BatchNorm1d(8, track_running_stats=False)
     model = nn.Sequential(nn.Linear(6, 8), norm, nn.Linear(8, 5)).double().eval()
-    with recorded(model) as statistics:
+    with recorded_statistics(model) as statistics:
         expected = model(b.inputs)
-    with held(model, statistics) as still:
+    with frozen_network(model, statistics) as still:
         torch.testing.assert_close(still(b.inputs[3:4]), expected[3:4])
     assert norm.running_mean is None
 
@@ -435,11 +435,11 @@ def test_half_precision_stays_out_of_the_regularisers():
 
 
 def test_costs_are_what_the_study_says():
-    from surefoot.losses.names import LOSSES, Facts, objective_named
+    from surefoot.losses.registry import LOSSES, Facts, build_objective
     from surefoot.studies.costs import GRADIENTS
 
     facts = Facts(12, 5, torch.tensor)
-    assert {n: objective_named(n, {}, facts).gradients for n in LOSSES} == {n: GRADIENTS.get(n, 1) for n in LOSSES}
+    assert {n: build_objective(n, {}, facts).gradients for n in LOSSES} == {n: GRADIENTS.get(n, 1) for n in LOSSES}
     assert sf.losses.CalMO(robust=0.0).gradients == 4
     assert sf.losses.CalMO(smooth=0.0).gradients == 5
 

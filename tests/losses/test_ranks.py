@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 import surefoot as sf
-from surefoot.losses import Batch, lift
+from surefoot.losses import Batch, as_objective
 from tests.losses.cases import batch, network
 
 CUT = 7  # of 12 rows
@@ -28,7 +28,7 @@ def gradients(model):
 
 def step(name, model, b, called):
     """The term of the batch alone: the mean of the examples is DistributedDataParallel's own affair."""
-    objective = lift(MADE[name]())
+    objective = as_objective(MADE[name]())
     if name == "crl":
         objective.right.copy_(torch.arange(12) % 4)
         objective.epochs.fill_(4)

@@ -7,7 +7,7 @@ import torch
 
 from surefoot.cli.train import show
 from surefoot.errors import BadInput
-from surefoot.losses.names import LOSSES
+from surefoot.losses.registry import LOSSES
 from surefoot.training.checkpoint import load_newest
 from surefoot.training.opened import open_run
 from surefoot.training.run import run

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from surefoot.errors import BadInput
-from surefoot.models import model_named
+from surefoot.models import build_model
 
 # name, options, parameters for 10 and for 100 classes (card J; ViT for 1000)
 COUNTS = [
@@ -25,7 +25,7 @@ def test_parameter_counts(name, options, ten, hundred):
     for classes, expected in ((10, ten), (100, hundred)):
         if expected is not None:
             with torch.device("meta"):
-                model = model_named(name, (3, 32, 32), classes, **options)
+                model = build_model(name, (3, 32, 32), classes, **options)
             assert sum(p.numel() for p in model.parameters()) == expected
 
 
@@ -39,7 +39,7 @@ def test_counts_for_large_images():
             ("vit_s16", {}, 1000, 22_050_664),
             ("vit_s32", {}, 1000, 22_878_952),
         ):
-            model = model_named(name, (3, 224, 224), classes, **options)
+            model = build_model(name, (3, 224, 224), classes, **options)
             assert sum(p.numel() for p in model.parameters()) == expected, name
 
 
@@ -60,7 +60,7 @@ def test_counts_for_large_images():
 )
 def test_logits_and_gradients(name, options, shape):
     torch.manual_seed(0)
-    model = model_named(name, shape, 7, **options)
+    model = build_model(name, shape, 7, **options)
     logits = model(torch.randn(3, *shape))
     assert logits.shape == (3, 7)
     logits.square().sum().backward()
@@ -78,8 +78,8 @@ def test_misuse():
         ("vit_s16", {"patch": 5}, "no option 'patch'"),
     ):
         with pytest.raises(BadInput, match=match):
-            model_named(name, (3, 32, 32), 10, **options)
+            build_model(name, (3, 32, 32), 10, **options)
     with pytest.raises(BadInput, match="multiple of patch"):
-        model_named("vit_s16", (3, 30, 30), 10)
+        build_model("vit_s16", (3, 30, 30), 10)
     with pytest.raises(BadInput, match="images of 3 channels"):
-        model_named("resnet20", (64,), 10)
+        build_model("resnet20", (64,), 10)

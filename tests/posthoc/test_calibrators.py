@@ -32,7 +32,7 @@ from surefoot.posthoc import (
     Platt,
     Temperature,
     Vector,
-    calibrator_named,
+    build_calibrator,
     load,
 )
 from surefoot.posthoc.linear import _nll
@@ -55,7 +55,7 @@ def calibrated(n, k, seed=0, scale=1.0):
 @pytest.mark.parametrize("name", NAMES)
 class TestEveryCalibrator:
     def test_it_repairs_overconfidence_on_new_rows(self, name, k):
-        fitted = calibrator_named(name).fit(calibrated(4000, k, 0, 3.0))
+        fitted = build_calibrator(name).fit(calibrated(4000, k, 0, 3.0))
         test = calibrated(4000, k, 1, 3.0)
         after = fitted.apply(test)
         assert (after.labels == test.labels).all()
@@ -65,12 +65,12 @@ class TestEveryCalibrator:
             assert metrics.ece(after) < 0.5 * metrics.ece(test)
 
     def test_it_does_little_to_calibrated_predictions(self, name, k):
-        fitted = calibrator_named(name).fit(calibrated(20_000, k, 0))
+        fitted = build_calibrator(name).fit(calibrated(20_000, k, 0))
         test = calibrated(4000, k, 1)
         assert np.abs(fitted.apply(test).probs - test.probs).mean() < 0.02
 
     def test_answers_that_must_not_change_do_not(self, name, k):
-        calibrator = calibrator_named(name)
+        calibrator = build_calibrator(name)
         if not calibrator.keeps_order:
             pytest.skip("may change answers")
         test = calibrated(500, k, 1, 3.0)
@@ -78,17 +78,17 @@ class TestEveryCalibrator:
 
     def test_arrays_and_predictions_agree(self, name, k):
         p, q = calibrated(600, k, 0, 2.0), calibrated(50, k, 1, 2.0)
-        by_predictions = calibrator_named(name).fit(p).apply(q).probs
-        arrays = calibrator_named(name).fit(np.asarray(p.logits), p.labels)
+        by_predictions = build_calibrator(name).fit(p).apply(q).probs
+        arrays = build_calibrator(name).fit(np.asarray(p.logits), p.labels)
         np.testing.assert_allclose(arrays.predict_proba(np.asarray(q.logits)), by_predictions, atol=1e-12)
         assert (arrays.predict(torch.tensor(np.asarray(q.logits))) == by_predictions.argmax(1)).all()
-        given = calibrator_named(name).set_params(scores="probs").fit(p.probs, p.labels)
-        fitted = calibrator_named(name).fit(Predictions.from_probs(p.probs, p.labels))
+        given = build_calibrator(name).set_params(scores="probs").fit(p.probs, p.labels)
+        fitted = build_calibrator(name).fit(Predictions.from_probs(p.probs, p.labels))
         expected = fitted.apply(Predictions.from_probs(q.probs, q.labels)).probs
         np.testing.assert_allclose(given.predict_proba(q.probs), expected, atol=1e-12)
 
     def test_scikit_learn_contract(self, name, k):
-        calibrator = calibrator_named(name)
+        calibrator = build_calibrator(name)
         twin = clone(calibrator)
         assert twin.get_params() == calibrator.get_params()
         assert not [attribute for attribute in vars(calibrator) if attribute.endswith("_")]
@@ -96,12 +96,12 @@ class TestEveryCalibrator:
         assert calibrator.fit(p) is calibrator
         assert (calibrator.classes_ == np.arange(k)).all()
         assert not hasattr(clone(calibrator), "classes_")
-        chain = make_pipeline(FunctionTransformer(), calibrator_named(name)).fit(np.asarray(p.logits), p.labels)
+        chain = make_pipeline(FunctionTransformer(), build_calibrator(name)).fit(np.asarray(p.logits), p.labels)
         assert chain.predict_proba(np.asarray(p.logits)).shape == (200, k)
         assert 0 <= chain.score(np.asarray(p.logits), p.labels) <= 1
 
     def test_saved_and_loaded_to_the_last_bit(self, name, k, tmp_path):
-        fitted, test = calibrator_named(name).fit(calibrated(400, k)), calibrated(60, k, 5)
+        fitted, test = build_calibrator(name).fit(calibrated(400, k)), calibrated(60, k, 5)
         fitted.save(tmp_path / "map.json")
         read = load(tmp_path / "map.json")
         assert type(read) is type(fitted)
@@ -109,7 +109,7 @@ class TestEveryCalibrator:
         np.testing.assert_array_equal(read.apply(test).log_probs, fitted.apply(test).log_probs)
 
     def test_module_agrees_and_traces(self, name, k):
-        fitted, test = calibrator_named(name).fit(calibrated(400, k, 0, 2.0)), calibrated(60, k, 5, 2.0)
+        fitted, test = build_calibrator(name).fit(calibrated(400, k, 0, 2.0)), calibrated(60, k, 5, 2.0)
         module, z = fitted.to_module(), torch.tensor(np.asarray(test.logits))
         expected = fitted.apply(test).probs
         np.testing.assert_allclose(module(z).exp(), expected, atol=1e-9)
@@ -127,7 +127,7 @@ class TestEveryCalibrator:
         np.testing.assert_allclose(exported(z[:7]).exp(), expected[:7], atol=1e-9)
 
     def test_hard_inputs(self, name, k):
-        fitted = calibrator_named(name).fit(calibrated(400, k, 0, 2.0))
+        fitted = build_calibrator(name).fit(calibrated(400, k, 0, 2.0))
         hard = np.zeros((6, k))
         hard[0, 0], hard[1, 1], hard[2], hard[3, 0], hard[4, 1] = 1e4, -np.inf, 0, 1e38, 700
         after = fitted.apply(Predictions(hard, np.zeros(6, int)))
@@ -135,7 +135,7 @@ class TestEveryCalibrator:
         np.testing.assert_allclose(after.probs.sum(1), 1, atol=1e-9)
         half = Predictions(hard[:3].astype(np.float16), np.zeros(3, int))
         assert np.isfinite(fitted.apply(half).probs).all()
-        saturated = calibrator_named(name).fit(
+        saturated = build_calibrator(name).fit(
             Predictions(100 * np.asarray(calibrated(400, k).logits), calibrated(400, k).labels)
         )
         assert np.isfinite(saturated.apply(calibrated(20, k)).probs).all()
@@ -143,20 +143,20 @@ class TestEveryCalibrator:
     def test_bad_use(self, name, k):
         p = calibrated(100, k)
         with pytest.raises(NotFittedError, match="not fitted"):
-            calibrator_named(name).apply(p)
-        fitted = calibrator_named(name).fit(p)
+            build_calibrator(name).apply(p)
+        fitted = build_calibrator(name).fit(p)
         with pytest.raises(BadInput, match=f"p has {k + 1} classes"):
             fitted.apply(calibrated(10, k + 1))
         with pytest.raises(BadInput, match="p must be Predictions"):
             fitted.apply(np.asarray(p.logits))
         with pytest.raises(BadInput, match="labels are needed"):
-            calibrator_named(name).fit(np.asarray(p.logits))
+            build_calibrator(name).fit(np.asarray(p.logits))
         with pytest.raises(BadInput, match="labels come with"):
-            calibrator_named(name).fit(p, p.labels)
+            build_calibrator(name).fit(p, p.labels)
         with pytest.raises(BadInput, match="scores must be"):
-            calibrator_named(name).set_params(scores="scores").fit(np.asarray(p.logits), p.labels)
+            build_calibrator(name).set_params(scores="scores").fit(np.asarray(p.logits), p.labels)
         with pytest.raises(BadInput, match="logits"):
-            calibrator_named(name).fit(np.full((3, k), np.nan), [0, 0, 1])
+            build_calibrator(name).fit(np.full((3, k), np.nan), [0, 0, 1])
 
 
 @contextlib.contextmanager
@@ -171,7 +171,7 @@ def _quiet():
 def test_an_empty_class_is_a_clear_error(name):
     p = random_predictions(50, 4)
     with pytest.raises(BadInput, match="class 3 has no example"):
-        calibrator_named(name).fit(Predictions(p.logits, p.labels % 3))
+        build_calibrator(name).fit(Predictions(p.logits, p.labels % 3))
 
 
 def test_linear_optima_are_stationary():
@@ -415,7 +415,7 @@ def hostile(name):
 @pytest.mark.parametrize("name", METHODS)
 def test_hostile_files_are_refused(name, tmp_path):
     path = tmp_path / "map.json"
-    calibrator_named(name).fit(calibrated(100, 3)).save(path)
+    build_calibrator(name).fit(calibrated(100, 3)).save(path)
     document = json.loads(path.read_text())
     for change in hostile(name):
         ((part, value),) = change.items()
@@ -452,7 +452,7 @@ def test_what_is_not_finite_is_not_saved(tmp_path):
 def test_logits_and_probabilities_do_not_mix_where_it_matters(name, tmp_path):
     p, q = calibrated(400, 3, 0, 2.0), calibrated(50, 3, 1, 2.0)
     given, as_probs = np.asarray(q.logits), Predictions.from_probs(q.probs, q.labels)
-    fitted = (Auto(folds=2, nested=False) if name == "auto" else calibrator_named(name)).fit(p)
+    fitted = (Auto(folds=2, nested=False) if name == "auto" else build_calibrator(name)).fit(p)
     if name == "auto":
         fitted.best_ = Vector().fit(p)
     with pytest.raises(BadInput, match="p must hold logits"):
@@ -461,7 +461,7 @@ def test_logits_and_probabilities_do_not_mix_where_it_matters(name, tmp_path):
     with pytest.raises(BadInput, match="p must hold logits"):
         load(tmp_path / "map.json").apply(as_probs)
     if name != "auto":  # the module of a map of log-probabilities takes logits, as every module does
-        other = calibrator_named(name).fit(Predictions.from_probs(p.probs, p.labels))
+        other = build_calibrator(name).fit(Predictions.from_probs(p.probs, p.labels))
         with pytest.raises(BadInput, match="p must hold probs"):
             other.apply(q)
         np.testing.assert_allclose(
@@ -485,7 +485,7 @@ def test_linear_maps_are_no_worse_than_the_temperature_they_contain(scale):
 @pytest.mark.parametrize("name", ["vector", "platt", "auto", "temperature"])
 def test_a_fit_that_fails_leaves_what_was_learned(name):
     p = calibrated(200, 3, 0, 2.0)
-    fitted = (Auto(folds=2, nested=False) if name == "auto" else calibrator_named(name)).fit(p)
+    fitted = (Auto(folds=2, nested=False) if name == "auto" else build_calibrator(name)).fit(p)
     before = fitted.apply(p).probs
     bad = Predictions([[0.0, -np.inf, 1.0, 0.0]] * 3, [1, 1, 1])
     with pytest.raises(BadInput):
@@ -508,7 +508,7 @@ def test_a_solver_that_stops_early_says_nothing(name):
         for seed in range(100):
             z = 2.5 * np.random.default_rng(seed).normal(size=(12, 3))
             labels = np.r_[0, 1, 2, z[3:].argmax(1)]
-            assert np.isfinite(calibrator_named(name).fit(Predictions(z, labels)).coefficients_).all()
+            assert np.isfinite(build_calibrator(name).fit(Predictions(z, labels)).coefficients_).all()
 
 
 @pytest.mark.parametrize(
@@ -573,7 +573,7 @@ def test_no_file():
     with pytest.raises(BadInput, match="cannot read"):
         load("nowhere.json")
     with pytest.raises(BadInput, match="method must be one of"):
-        calibrator_named("softmax")
+        build_calibrator("softmax")
     with pytest.raises(BadInput, match="method must be one of"):
-        calibrator_named([])
+        build_calibrator([])
     assert Identity().fit(calibrated(10, 2)).apply(q := calibrated(5, 2)) is q

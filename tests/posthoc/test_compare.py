@@ -3,7 +3,7 @@ import pytest
 
 from surefoot import Predictions
 from surefoot.errors import BadInput
-from surefoot.posthoc import Temperature, compare, doubts
+from surefoot.posthoc import Temperature, check_splits, compare
 
 from .test_calibrators import calibrated
 
@@ -82,20 +82,20 @@ def test_bad_pairs():
 
 def test_doubts():
     big, other = calibrated(2000, 3, 0), calibrated(2000, 3, 1)
-    assert doubts(big, other) == []
-    assert "third set" in doubts(big, other, used_before=True)[0]
-    assert "small" in doubts(calibrated(60, 3), other)[0]
+    assert check_splits(big, other) == []
+    assert "third set" in check_splits(big, other, used_before=True)[0]
+    assert "small" in check_splits(calibrated(60, 3), other)[0]
     skewed = other.take(np.flatnonzero(other.labels != 2))
-    assert "distributed differently" in doubts(big, skewed)[0]
-    assert "same rows" in doubts(big, big)[0]
+    assert "distributed differently" in check_splits(big, skewed)[0]
+    assert "same rows" in check_splits(big, big)[0]
     learned = Predictions(big.logits, big.predicted)
-    assert any("is it the training set?" in said for said in doubts(learned, other))
-    assert not any("training set" in said for said in doubts(other, learned))  # the other way round is bad luck
-    assert not any("training set" in said for said in doubts(learned, learned.take(np.arange(700))))
+    assert any("is it the training set?" in said for said in check_splits(learned, other))
+    assert not any("training set" in said for said in check_splits(other, learned))  # the other way round is bad luck
+    assert not any("training set" in said for said in check_splits(learned, learned.take(np.arange(700))))
     z = np.asarray(big.logits).copy()
     z[np.arange(3), big.labels[:3]] = -np.inf
-    assert any("3 of the 2,000 validation rows" in said for said in doubts(Predictions(z, big.labels), other))
+    assert any("3 of the 2,000 validation rows" in said for said in check_splits(Predictions(z, big.labels), other))
     with pytest.raises(BadInput, match="got 3 and 2 classes"):
-        doubts(big, calibrated(100, 2))
+        check_splits(big, calibrated(100, 2))
     with pytest.raises(BadInput, match="val must be Predictions"):
-        doubts(np.zeros((3, 2)), big)
+        check_splits(np.zeros((3, 2)), big)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from surefoot.posthoc import METHODS, calibrator_named
+from surefoot.posthoc import METHODS, build_calibrator
 from tests.conftest import random_predictions
 
 pytest.importorskip("onnxscript")
@@ -15,7 +15,7 @@ onnxruntime = pytest.importorskip("onnxruntime")
 @pytest.mark.parametrize("name", sorted(set(METHODS) - {"auto"}))
 def test_exported(name, tmp_path):
     p = random_predictions(600, 4)
-    module = calibrator_named(name).fit(p).to_module().eval()
+    module = build_calibrator(name).fit(p).to_module().eval()
     logits = torch.tensor(np.asarray(p.logits)[:32])
     path = tmp_path / "map.onnx"
     torch.onnx.export(

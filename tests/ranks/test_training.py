@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import nn
 
 from surefoot.errors import BadInput, RankLost
-from surefoot.losses.names import Facts, objective_named
+from surefoot.losses.registry import Facts, build_objective
 from surefoot.ranks import all_ranks
 from surefoot.training import run as run_module
 from surefoot.training.checkpoint import load_newest
@@ -64,7 +64,7 @@ def images(norm):
     model, x, y = nn.Sequential(*layers).double(), torch.randn(24, 1, 6, 6).double(), torch.arange(24) % 3
     ranks = all_ranks()
     own = x[ranks.share(24)], y[ranks.share(24)]
-    objective, opt = objective_named("ce", {}, Facts(24, 3, None)), torch.optim.SGD(model.parameters(), lr=0.1)
+    objective, opt = build_objective("ce", {}, Facts(24, 3, None)), torch.optim.SGD(model.parameters(), lr=0.1)
     with Tracker(model, own, own, every=2, ranks=True) as tracker:
         train(model, opt, objective, (x, y), Batches(24, 8, 0), 4, lambda _: 1.0, tracker, augment=True, ranks=ranks)
     return model.state_dict()

@@ -8,16 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 from matplotlib.colors import to_hex
+from surefoot.reports.figures.repaired import settings_named
 
 from surefoot.reports.figures.colours import looks
 from surefoot.reports.figures.compare import census, compare
 from surefoot.reports.figures.confidence import confidence
+from surefoot.reports.figures.labels import rate_text, run_text, seeds_text, setting_text
 from surefoot.reports.figures.morosini2026 import dynamics, method, portraits
-from surefoot.reports.figures.names import rate_text, run_text, seeds_text, setting_text
+from surefoot.reports.figures.mpl_style import draw_key, draw_panel, new_figure, sample
 from surefoot.reports.figures.panels import PANELS
-from surefoot.reports.figures.repaired import draw_repaired, settings_named
+from surefoot.reports.figures.recalibration import draw_recalibration
 from surefoot.reports.figures.severities import shift_figure
-from surefoot.reports.figures.strokes import draw_key, draw_panel, new_figure, sample
 from surefoot.reports.figures.tan2026 import ascent, temperature
 from surefoot.reports.places import Place
 from surefoot.reports.runs import read_run
@@ -262,7 +263,7 @@ def test_bars_of_calibrators_are_means_over_the_seeds_of_a_setting():
     eces = {("a", "none"): 0.3, ("a", "beta"): 0.1, ("b", "none"): 0.1, ("c", "none"): 0.5, ("c", "beta"): 0.3}
     rows = [{"subject": subject, "method": name, "severity": 0, "ece": ece} for (subject, name), ece in eces.items()]
     rows.append({"subject": "a", "method": "none", "severity": 3, "ece": 9.0})
-    figure = draw_repaired(rows, {"b": "SGD", "a": "SAM", "c": "SAM"})
+    figure = draw_recalibration(rows, {"b": "SGD", "a": "SAM", "c": "SAM"})
     (axes,) = figure.axes
     sgd, sam = axes.containers[1], axes.containers[3]  # each after its lines
     assert [label.get_text() for label in axes.get_xticklabels()] == ["untouched", "beta"]

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from surefoot.reports.figures.colours import PALETTE, looks, setting_looks
 from surefoot.reports.figures.compare import compare, not_beaten, settings
-from surefoot.reports.figures.curves import curve, mean_curve, sureness
+from surefoot.reports.figures.curves import confidence_curve, curve, mean_curve
+from surefoot.reports.figures.downsample import downsample, evenly
 from surefoot.reports.figures.morosini2026 import horizons, method
 from surefoot.reports.figures.panels import PANELS, drawn, wanted
 from surefoot.reports.figures.portrait import correlations, horizon, portrait
 from surefoot.reports.figures.sweeps import sweeps
-from surefoot.reports.figures.thin import evenly, thin
 from surefoot.reports.places import Place, places
 from surefoot.reports.runs import read_frames, read_run
 from tests.reports.cases import write_run
@@ -29,7 +29,7 @@ values = st.one_of(st.floats(-1e6, 1e6), st.just(math.nan))
 def test_thinning_keeps_ends_and_extremes(rows, count):
     one, other = np.array(rows, dtype=np.float64).T
     columns = {"step": np.arange(len(one), dtype=np.float64), "one": one, "other": other}
-    kept = thin(columns, count)
+    kept = downsample(columns, count)
     assert (np.diff(kept) > 0).all()
     assert {0, len(one) - 1} <= set(kept.tolist())
     assert len(kept) == min(count, len(one))
@@ -42,7 +42,7 @@ def test_thinning_keeps_ends_and_extremes(rows, count):
 def test_thinning_a_curve_of_straight_pieces_loses_nothing():
     x = np.arange(1001.0)
     y = np.interp(x, [0, 100, 300, 1000], [0, 5, 1, 2])
-    kept = thin({"step": x, "y": y}, 12)
+    kept = downsample({"step": x, "y": y}, 12)
     np.testing.assert_allclose(np.interp(x, x[kept], y[kept]), y, atol=1e-12)
 
 
@@ -50,7 +50,7 @@ def test_thinning_follows_a_spike_that_is_no_extreme():
     x = np.arange(500.0)
     y = 10 * np.sin(x / 80)
     y[250] = y[250] * 0.2
-    assert 250 in thin({"step": x, "y": y}, 20)
+    assert 250 in downsample({"step": x, "y": y}, 20)
 
 
 @given(st.integers(0, 300), st.integers(0, 80))
@@ -180,14 +180,14 @@ def test_sureness_is_that_of_the_table(tmp_path):
     folder = write_run(tmp_path / "a")
     frames = read_frames(folder, lambda total: evenly(total, 3)).frames
     assert [each["step"] for each in frames] == [0, 526, 1000] or len(frames) == 3
-    found = sureness(frames)
+    found = confidence_curve(frames)
     table = frames[-1]["test.reliability"]
     n = sum(table["count"])
     gaps = [c * abs(a - b) for c, a, b in zip(table["count"], table["accuracy"], table["confidence"], strict=True) if c]
     assert found.step == 1000
     assert found.ece == pytest.approx(sum(gaps) / n)
     assert found.shares.sum() == pytest.approx(1)
-    assert sureness([{"step": 1, "test.reliability": {"count": "x"}, "test.confidence_histogram": [1]}]) is None
+    assert confidence_curve([{"step": 1, "test.reliability": {"count": "x"}, "test.confidence_histogram": [1]}]) is None
 
 
 def test_panels_are_read_and_drawn(tmp_path):

@@ -18,7 +18,7 @@ from PIL import Image
 
 import surefoot
 from surefoot.errors import BadInput
-from surefoot.reports.page import Shelf, build, embedded, payload, policy
+from surefoot.reports.page import PayloadCache, build, embedded, payload, policy
 from surefoot.reports.page.png import data_uri, png
 from surefoot.training.records import encode
 from tests.reports.cases import HOSTILE, hostile_folder, write_run
@@ -143,7 +143,7 @@ def test_the_same_folder_gives_the_same_bytes(folder):
 def test_a_shelf_reads_what_changed(tmp_path):
     write_run(tmp_path / "a")
     b = write_run(tmp_path / "b", outcome=None, readings=10)
-    shelf = Shelf(tmp_path)
+    shelf = PayloadCache(tmp_path)
     assert shelf.payload() == payload(tmp_path)
     shutil.rmtree(b)
     write_run(b, outcome=None, readings=12)
@@ -153,13 +153,13 @@ def test_a_shelf_reads_what_changed(tmp_path):
 
 
 def test_studies_name_their_runs(tmp_path):
-    from surefoot.studies.facts import Library
+    from surefoot.studies.facts import DatasetIndex
     from surefoot.studies.folder import StudyFolder
     from surefoot.studies.plan import make_plan
     from surefoot.studies.spec import study_of
     from tests.studies.cases import small
 
-    plan = make_plan(study_of(small()), None, Library(None))
+    plan = make_plan(study_of(small()), None, DatasetIndex(None))
     folder = StudyFolder(tmp_path / "small")
     folder.begin(plan, b"name = 'small'\n")
     write_run(folder.run(plan.runs[0].id))

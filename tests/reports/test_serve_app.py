@@ -10,7 +10,7 @@ from starlette.testclient import TestClient
 
 from surefoot.reports.serve.app import LISTENERS, make_app
 from surefoot.reports.serve.guard import Guard
-from surefoot.reports.serve.keeper import Keeper
+from surefoot.reports.serve.refresher import Refresher
 from tests.reports.asgi import HOST, Browser, scope
 from tests.reports.live_runs import begin, end, everything, grow
 
@@ -31,8 +31,8 @@ class Maker:
         return json.dumps({"runs": sizes, "padding": "x" * self.padding}).encode()
 
 
-def guarded(keeper):
-    return Guard(make_app(keeper, PAGE), "right", [HOST], "default-src 'none'")
+def guarded(refresher):
+    return Guard(make_app(refresher, PAGE), "right", [HOST], "default-src 'none'")
 
 
 @pytest.fixture
@@ -43,20 +43,20 @@ def folder(tmp_path):
 
 @contextlib.contextmanager
 def client(folder, make=None, period=0.02):
-    app = guarded(Keeper(folder, make or Maker(), period=period))
+    app = guarded(Refresher(folder, make or Maker(), period=period))
     with TestClient(app, base_url=f"http://{HOST}") as found:
         found.params = {"token": "right"}
         yield found
 
 
 def in_loop(folder, visit, make=None, period=0.02):
-    """Run ``visit(app, keeper)`` in an event loop, between the app's start and end."""
+    """Run ``visit(app, refresher)`` in an event loop, between the app's start and end."""
 
     async def all_of_it():
-        keeper = Keeper(folder, make or Maker(), period=period)
-        app = make_app(keeper, PAGE)
+        refresher = Refresher(folder, make or Maker(), period=period)
+        app = make_app(refresher, PAGE)
         async with app.router.lifespan_context(app), asyncio.timeout(20):
-            await visit(Guard(app, "right", [HOST], "default-src 'none'"), keeper)
+            await visit(Guard(app, "right", [HOST], "default-src 'none'"), refresher)
 
     asyncio.run(all_of_it())
 
@@ -108,7 +108,7 @@ def test_head_tells_no_more_than_headers(folder):
 def test_no_path_leads_to_a_file(folder, path):
     visited = {}
 
-    async def visit(app, keeper):
+    async def visit(app, refresher):
         # Past the client, which would tidy the path.
         browser = Browser(app, scope(path))
         await browser.task
@@ -119,12 +119,12 @@ def test_no_path_leads_to_a_file(folder, path):
 
 
 def test_a_listener_is_told_when_a_journal_grows(folder):
-    async def visit(app, keeper):
+    async def visit(app, refresher):
         browser = Browser(app, scope("/events"))
         await browser.until(lambda b: b.events("changed") and b.events("progress"))
         grow(folder / "a", 20)
         await browser.until(lambda b: len(b.events("changed")) == 2 and len(b.events("progress")) == 2)
-        assert json.loads(browser.events("changed")[-1])["tag"] == keeper.state.tag
+        assert json.loads(browser.events("changed")[-1])["tag"] == refresher.state.tag
         told = json.loads(browser.events("progress")[-1])
         assert [(run["run"], run["step"], run["steps"]) for run in told["runs"]] == [("a", 20, 1000)]
         assert (told["unfinished"], told["ended"]) == (1, 0)
@@ -140,7 +140,7 @@ def test_hostile_names_cannot_break_out_of_an_event(tmp_path):
     name = "evil\ndata: {}\n\nevent: changed\r\u2028<script>"
     grow(begin(tmp_path / name), 0)
 
-    async def visit(app, keeper):
+    async def visit(app, refresher):
         browser = Browser(app, scope("/events"))
         await browser.until(lambda b: b.events("progress"))
         assert len(browser.events("changed")) == 1
@@ -152,7 +152,7 @@ def test_hostile_names_cannot_break_out_of_an_event(tmp_path):
 
 
 def test_seats_are_few_and_freed(folder):
-    async def visit(app, keeper):
+    async def visit(app, refresher):
         sitting = [Browser(app, scope("/events")) for _ in range(LISTENERS)]
         for each in sitting:
             await each.until(lambda b: b.events("changed"))
@@ -169,19 +169,19 @@ def test_seats_are_few_and_freed(folder):
 
 
 def test_a_slow_listener_misses_the_middle_and_piles_nothing_up(folder):
-    async def visit(app, keeper):
+    async def visit(app, refresher):
         slow, quick = Browser(app, scope("/events")), Browser(app, scope("/events"))
         for each in (slow, quick):
             await each.until(lambda b: b.events("changed") and b.events("progress"))
         slow.ready.clear()
         for step in range(20, 120, 10):
             grow(folder / "a", step)
-            seen = keeper.state.tag
+            seen = refresher.state.tag
             await quick.until(lambda b, seen=seen: json.loads(b.events("changed")[-1])["tag"] != seen)
         taken = slow.messages
         slow.ready.set()
         await slow.until(lambda b: json.loads(b.events("progress")[-1])["runs"][0]["step"] == 110)
-        assert json.loads(slow.events("changed")[-1])["tag"] == keeper.state.tag
+        assert json.loads(slow.events("changed")[-1])["tag"] == refresher.state.tag
         assert len(quick.events("changed")) >= 10
         # What it was being handed when it stopped reading, and how things stand now.
         assert slow.messages - taken <= 5
@@ -192,7 +192,7 @@ def test_a_slow_listener_misses_the_middle_and_piles_nothing_up(folder):
 
 
 def test_a_slow_browser_holds_one_piece_of_the_data(folder):
-    async def visit(app, keeper):
+    async def visit(app, refresher):
         browser = Browser(app, scope("/data.json"), ready_for=2)  # the headers and a piece
         await browser.until(lambda b: b.body)
         await asyncio.sleep(0.1)
@@ -205,10 +205,10 @@ def test_a_slow_browser_holds_one_piece_of_the_data(folder):
 
 
 def test_streams_end_with_the_server(folder):
-    async def visit(app, keeper):
+    async def visit(app, refresher):
         browser = Browser(app, scope("/events"))
         await browser.until(lambda b: b.events("changed"))
-        keeper.stop()
+        refresher.stop()
         async with asyncio.timeout(2):
             await browser.task
 
@@ -254,17 +254,17 @@ def test_nothing_is_written(folder):
 def test_data_that_cannot_be_made_leave_the_last(folder):
     make = Maker()
 
-    async def visit(app, keeper):
+    async def visit(app, refresher):
         browser = Browser(app, scope("/events"))
         await browser.until(lambda b: b.events("progress"))
-        before = keeper.state.data
+        before = refresher.state.data
         make.fails = RuntimeError("broken")
         grow(folder / "a", 20)
         await browser.until(lambda b: len(b.events("progress")) == 2)
-        assert keeper.state.data == before
+        assert refresher.state.data == before
         make.fails = None
         await browser.until(lambda b: len(b.events("changed")) == 2)
-        assert "a" in json.loads(gzip.decompress(keeper.state.data))["runs"]
+        assert "a" in json.loads(gzip.decompress(refresher.state.data))["runs"]
         await browser.go()
 
     in_loop(folder, visit, make)

@@ -6,8 +6,8 @@ from PIL import Image
 
 from surefoot.data.sets import load_set
 from surefoot.errors import BadInput
-from surefoot.shift.foreign import foreign_by_name, foreign_images
 from surefoot.shift.official import held_out, official
+from surefoot.shift.ood import ood_by_name, ood_images
 from surefoot.shift.sources import generated, published
 from tests.shift.cases import scenes
 
@@ -79,13 +79,13 @@ def test_foreign_sets(tmp_path):
     np.savez(tmp_path / "own.npz", x=x, y=np.zeros(4))
     np.savez(tmp_path / "both.npz", x_train=x[:1], x_val=x[1:3])
     np.savez(tmp_path / "none.npz", y=np.zeros(4))
-    assert (foreign_images("arrays:own", tmp_path, (32, 32, 3)) == x).all()
-    assert (foreign_images("arrays:both", tmp_path, (32, 32, 3)) == x[1:3]).all()
-    grey = foreign_images("digits", None, (8, 8, 1))
+    assert (ood_images("arrays:own", tmp_path, (32, 32, 3)) == x).all()
+    assert (ood_images("arrays:both", tmp_path, (32, 32, 3)) == x[1:3]).all()
+    grey = ood_images("digits", None, (8, 8, 1))
     assert (grey == np.rint(load_set("digits", None).x_test * (255 / 16))).all()  # their white is 16
-    assert list(foreign_by_name(["arrays:own", "arrays:both", "arrays:own"], tmp_path, (32, 32, 3))) == ["own", "both"]
+    assert list(ood_by_name(["arrays:own", "arrays:both", "arrays:own"], tmp_path, (32, 32, 3))) == ["own", "both"]
     with pytest.raises(BadInput, match=r"own and arrays:own\.npz would both be own"):
-        foreign_by_name(["arrays:own", "arrays:own.npz"], tmp_path, (32, 32, 3))
+        ood_by_name(["arrays:own", "arrays:own.npz"], tmp_path, (32, 32, 3))
     for name, shape, said in (
         ("arrays:own", (28, 28, 1), r"shape \(28, 28, 1\)"),
         ("arrays:none", (32, 32, 3), "x_test, x_val or x"),
@@ -94,7 +94,7 @@ def test_foreign_sets(tmp_path):
         ("shvn", (32, 32, 3), "did you mean 'svhn'"),
     ):
         with pytest.raises(BadInput, match=said):
-            foreign_images(name, tmp_path, shape)
+            ood_images(name, tmp_path, shape)
 
 
 def test_generated_pictures_keep_their_labels():

@@ -11,7 +11,7 @@ from surefoot.errors import BadInput
 from surefoot.posthoc import Temperature
 from surefoot.reports.shift import draw_shift, save_shift
 from surefoot.shift import auroc_ood
-from surefoot.shift.measure import Subject, foreign_rows, means, quantities, shifted_rows
+from surefoot.shift.measure import Subject, means, ood_rows, quantities, shifted_rows
 from surefoot.shift.sources import generated
 from surefoot.shift.view import View
 from tests.shift.cases import scenes
@@ -51,7 +51,7 @@ def test_rows(found):
 
 def test_means_and_quantities(found):
     x, y, subject, rows = found
-    told = foreign_rows([subject], (x, y), {"noise": np.random.default_rng(0).integers(0, 256, x.shape, np.uint8)})
+    told = ood_rows([subject], (x, y), {"noise": np.random.default_rng(0).integers(0, 256, x.shape, np.uint8)})
     names = quantities(rows, told)
     plain = [row for row in rows if row["method"] == "none" and row["severity"]]
     assert names["shift.ece"] == pytest.approx(np.mean([row["ece"] for row in plain]))

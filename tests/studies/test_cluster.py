@@ -10,10 +10,10 @@ import pytest
 
 import surefoot as sf
 from surefoot.errors import BadInput, MissingDependency
-from surefoot.studies import crew
-from surefoot.studies.facts import Library
+from surefoot.studies import workers as worker_processes
+from surefoot.studies.facts import DatasetIndex
 from surefoot.studies.folder import StudyFolder
-from surefoot.studies.host import Host, files_of, put_files
+from surefoot.studies.node_worker import NodeWorker, files_of, put_files
 from surefoot.studies.plan import make_plan
 from surefoot.studies.runner import Runner, Silent
 from surefoot.studies.spec import study_of
@@ -26,7 +26,7 @@ from tests.studies.cases import STUDY, journals, small
 def by_hand(tmp_path_factory):
     """The same runs without a study."""
     out = tmp_path_factory.mktemp("by_hand")
-    for planned in make_plan(study_of(STUDY), None, Library(None)).runs:
+    for planned in make_plan(study_of(STUDY), None, DatasetIndex(None)).runs:
         run(planned.spec, out / "runs")
     return journals(out)
 
@@ -70,12 +70,12 @@ def test_begun_here_moved_to_a_cluster_and_back(tmp_path, by_hand):
 def test_nodes_that_do_not_see_the_folder(tmp_path, by_hand):
     """Files travel: a run goes on on another host from the checkpoint that was brought back."""
     ray = pytest.importorskip("ray")
-    from surefoot.studies.cluster import ray_crew
+    from surefoot.studies.cluster import ray_workers
 
-    library, folder, killer = Library(None), StudyFolder(tmp_path), Killer()
-    with ray_crew("local", tmp_path, 2, 1) as hands:
+    library, folder, killer = DatasetIndex(None), StudyFolder(tmp_path), Killer()
+    with ray_workers("local", tmp_path, 2, 1) as hands:
         hands._mark = str(tmp_path / "no such mark")
-        runner = Runner(make_plan(study_of(STUDY), None, library), folder, library, 2, show=killer, crew=hands)
+        runner = Runner(make_plan(study_of(STUDY), None, library), folder, library, 2, show=killer, pool=hands)
         assert runner.run()
     assert not ray.is_initialized()
     assert len(killer.killed) == 1
@@ -149,7 +149,7 @@ STAND_IN = """
 import json, os, pathlib, sys
 def tell(**message):
     print(json.dumps(message), flush=True)
-tell(said="ready", pid=os.getpid())
+tell(type="ready", pid=os.getpid())
 for line in sys.stdin:
     order = json.loads(line)
     place = pathlib.Path(order["out"]) / order["id"]
@@ -157,14 +157,14 @@ for line in sys.stdin:
     said = sorted(path.name for path in place.iterdir())
     (place / "journal.jsonl").write_text("line\\n")
     (place / "state-a.safetensors").write_text("state")
-    tell(said="ended", found=said)
+    tell(type="ended", found=said)
 """
 
 
 def heard(host):
     said, files = [], {}
     end = time.monotonic() + 10
-    while not any(each["said"] == "ended" for each in said):
+    while not any(each["type"] == "ended" for each in said):
         assert time.monotonic() < end
         more, brought = host.listen(0.2)
         said += more
@@ -173,21 +173,21 @@ def heard(host):
 
 
 def test_a_host_that_shares_the_folder_brings_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(crew, "COMMAND", [sys.executable, "-c", STAND_IN])
+    monkeypatch.setattr(worker_processes, "COMMAND", [sys.executable, "-c", STAND_IN])
     mark = tmp_path / "mark"
     mark.touch()
-    host = Host(str(mark))
+    host = NodeWorker(str(mark))
     assert not host.away()
     host.order({"do": "run", "id": "a", "out": str(tmp_path)}, {})
     assert heard(host)[1] == {}
     assert (tmp_path / "a" / "journal.jsonl").exists()
     host.ask_to_leave()
-    host.bury()
+    host.reap()
 
 
 def test_a_host_that_is_away_takes_files_and_brings_them_back(tmp_path, monkeypatch):
-    monkeypatch.setattr(crew, "COMMAND", [sys.executable, "-c", STAND_IN])
-    host = Host(str(tmp_path / "nowhere"))
+    monkeypatch.setattr(worker_processes, "COMMAND", [sys.executable, "-c", STAND_IN])
+    host = NodeWorker(str(tmp_path / "nowhere"))
     assert host.away()
     host.order({"do": "run", "id": "a", "out": str(tmp_path)}, {"spec.json": b"{}", "state-b.safetensors": b"old"})
     said, files = heard(host)
@@ -201,7 +201,7 @@ def test_a_host_that_is_away_takes_files_and_brings_them_back(tmp_path, monkeypa
     while host.listen(0.5)[0] is not None:
         pass
     home = host._home
-    host.bury()
+    host.reap()
     assert not home.exists()
     assert list(tmp_path.iterdir()) == []
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from surefoot.errors import BadInput
-from surefoot.optim.names import RULES
+from surefoot.optim.registry import RULES
 from surefoot.studies.costs import PASSES, cost_of, steps_of
-from surefoot.studies.facts import Library
+from surefoot.studies.facts import DatasetIndex
 from surefoot.studies.merge import merged, put
 from surefoot.studies.plan import make_plan
 from surefoot.studies.spec import read_study, study_of
@@ -25,7 +25,7 @@ SHIPPED = [path for path in sorted(STUDIES.rglob("*.toml")) if "base" in tomllib
 
 
 def plan(scale=None, **changes):
-    return make_plan(study_of(small(**{"tables": []} | changes)), scale, Library(None))
+    return make_plan(study_of(small(**{"tables": []} | changes)), scale, DatasetIndex(None))
 
 
 def labels(**changes):
@@ -55,7 +55,7 @@ def test_the_grid_is_the_product_in_order():
 def test_names_of_runs_do_not_change():
     """An id names a folder on somebody's disk: this one must be found again by later versions."""
     (run,) = plan(seeds=[3], axes={"method": [{"name": "GD", "rule": {"name": "gd", "lr": 0.5}}]}).runs
-    digest = Library(None).of("digits").digest
+    digest = DatasetIndex(None).of("digits").digest
     assert run.id == run.spec.run_id(digest)
     again = spec_of(run.spec.resolved())
     assert again.run_id(digest) == run.id
@@ -115,7 +115,7 @@ def test_zipped_axes_go_together():
 def test_an_entry_may_differ_at_one_scale():
     axes = {"method": [{"name": "GD", "rule": "gd", "stop": {"steps": 9}, "at": {"short": {"stop": {"steps": 3}}}}]}
     study = study_of(small(scales={"long": {}, "short": {"stop": {"steps": 5}}}, axes=axes, tables=[]))
-    steps = {scale: make_plan(study, scale, Library(None)).runs[0].spec.stop.steps for scale in ("long", "short")}
+    steps = {scale: make_plan(study, scale, DatasetIndex(None)).runs[0].spec.stop.steps for scale in ("long", "short")}
     assert steps == {"long": 9, "short": 3}
     axes["method"][0]["at"] = {"shrt": {}}
     with pytest.raises(BadInput, match=r"entry 'GD', at.*'shrt'.*short"):
@@ -129,17 +129,17 @@ def test_scales_are_laid_over_the_base():
     }
     axes = {"method": [{"name": "SGD", "rule": "sgd"}], "lr": LR}
     study = study_of(small(scales=scales, scale="long", axes=axes))
-    long = make_plan(study, None, Library(None)).runs
+    long = make_plan(study, None, DatasetIndex(None)).runs
     assert [run.label for run in long] == ["SGD lr=0.1 seed=1", "SGD lr=0.3 seed=1"]
     assert (long[0].spec.stop.epochs, long[0].spec.stop.steps, long[0].spec.stop.batch) == (5, None, 20)
     assert long[0].steps == 15
-    other = make_plan(study, "other", Library(None)).runs
+    other = make_plan(study, "other", DatasetIndex(None)).runs
     assert [run.label for run in other][::3] == ["SGD lr=0.5 seed=0"]
     assert (other[0].spec.data.train, other[0].spec.data.noisy) == (90, 0.1)  # the same name: the rest is kept
     with pytest.raises(BadInput, match=r"scale must be one of long, other; got 'lng'; did you mean 'long'"):
-        make_plan(study, "lng", Library(None))
+        make_plan(study, "lng", DatasetIndex(None))
     with pytest.raises(BadInput, match="has no scales"):
-        make_plan(study_of(small()), "long", Library(None))
+        make_plan(study_of(small()), "long", DatasetIndex(None))
 
 
 def test_a_table_with_another_name_replaces_the_one_below():
@@ -246,11 +246,11 @@ def test_choices_are_made_for_each_of_the_further_axes():
         "tables": [],
     }
     study = study_of(small(**changes))
-    first = make_plan(study, None, Library(None))
+    first = make_plan(study, None, DatasetIndex(None))
     places = (("fixed", None), ("wide", "10"), ("wide", "20"))
     groups = [(("model", model), *((("batch", batch),) if batch else ())) for model, batch in places]
     choices = {group: {"lr": "0.1" if i % 2 else "0.3"} for i, group in enumerate(groups)}
-    second = make_plan(study, None, Library(None), choices)
+    second = make_plan(study, None, DatasetIndex(None), choices)
     assert [run.label for run in second.runs if run.stage == 2] == [
         "AdamW fixed lr=0.3 seed=0",
         "AdamW wide lr=0.1 batch=10 seed=0",
@@ -306,7 +306,7 @@ def test_shipped_studies_expand_at_every_scale(path):
     study = read_study(path)
     assert {"paper", "cpu-small", "digits"} <= set(study.scales) or not study.scales
     for scale in study.scales or [None]:
-        found = make_plan(study, scale, Library(None, lenient=True))
+        found = make_plan(study, scale, DatasetIndex(None, lenient=True))
         assert found.runs
         assert all(run.steps for run in found.runs)
         words = {word for run in found.runs for word in run.label.split()}
@@ -318,13 +318,13 @@ def test_shipped_studies_expand_at_every_scale(path):
 @pytest.mark.filterwarnings("ignore:gamma")  # Figure S6 of paper B goes beyond what its Theorem 3 covers
 def test_shipped_studies_name_parts_that_exist():
     """Models, losses, rules and ensembles with their options, as a worker checks them before the first run."""
-    from surefoot.studies.parts import check_parts
+    from surefoot.studies.preflight import check_parts
 
     known = set()
     for path in SHIPPED:
         study = read_study(path)
         for scale in study.scales or [None]:
-            for run in make_plan(study, scale, Library(None, lenient=True)).runs:
+            for run in make_plan(study, scale, DatasetIndex(None, lenient=True)).runs:
                 spec = run.spec
                 large = [str(spec.model)] if spec.data.name != "digits" else []  # slow to build: once each
                 parts = tuple(large or map(str, (spec.model, spec.loss, spec.rule, spec.ensemble)))

@@ -8,10 +8,10 @@ import pytest
 from scipy import stats
 
 from surefoot.errors import BadInput
+from surefoot.statistics import correlated, partial
 from surefoot.studies.gather import GatheredRun, GatheredStudy
 from surefoot.studies.measures import check_measure, heading, measure
 from surefoot.studies.spec import TableSpec
-from surefoot.studies.statistics import correlated, partial
 from surefoot.studies.tables import tables_of
 from surefoot.training.journal import JOURNAL, Journal
 

@@ -18,8 +18,9 @@ from typer.testing import CliRunner
 import surefoot as sf
 from surefoot.cli import app
 from surefoot.errors import BadInput, StorageFault, SurefootError
-from surefoot.studies import crew, worker
-from surefoot.studies.facts import Library
+from surefoot.studies import worker
+from surefoot.studies import workers as worker_processes
+from surefoot.studies.facts import DatasetIndex
 from surefoot.studies.folder import StudyFolder
 from surefoot.studies.gather import gather
 from surefoot.studies.plan import make_plan
@@ -78,7 +79,7 @@ class Killer(Silent):
 def by_hand(tmp_path_factory):
     """The same runs without a study."""
     out = tmp_path_factory.mktemp("by_hand")
-    for planned in make_plan(study_of(STUDY), None, Library(None)).runs:
+    for planned in make_plan(study_of(STUDY), None, DatasetIndex(None)).runs:
         assert run(planned.spec, out / "runs").folder.name == planned.id
     return journals(out)
 
@@ -417,17 +418,17 @@ def stand_in(monkeypatch):
     """Workers that train nothing: what they answer to a check, and what they do when told a run."""
 
     def use(run, check=None):
-        runs = make_plan(study_of(small()), None, Library(None)).runs
+        runs = make_plan(study_of(small()), None, DatasetIndex(None)).runs
         ids = {each.label: each.id for each in runs}
         code = STAND_IN.replace("CHECK", repr(check)).replace("RUN", run).replace("IDS", f"{ids}.get")
-        monkeypatch.setattr(crew, "COMMAND", [sys.executable, "-c", code])
+        monkeypatch.setattr(worker_processes, "COMMAND", [sys.executable, "-c", code])
 
     return use
 
 
 def test_what_cannot_be_built_is_told_before_the_first_run(tmp_path, stand_in):
     methods = [{"name": "SGD", "rule": {"name": "sgd", "lr": 0.1}}, {"name": "SAM", "rule": {"name": "sam", "roh": 1}}]
-    runs = make_plan(study_of(small(axes={"method": methods}, tables=[])), None, Library(None)).runs
+    runs = make_plan(study_of(small(axes={"method": methods}, tables=[])), None, DatasetIndex(None)).runs
     parts = [{"label": r.label, "spec": r.spec.resolved(), "shape": [1, 8, 8], "classes": 10} for r in runs]
     told = worker._check({"runs": parts})
     assert told["error"].startswith("SAM seed=0: sam has no option 'roh'")
@@ -466,12 +467,12 @@ def test_a_run_that_gets_further_each_time_is_not_given_up(tmp_path, stand_in):
 
 
 class Gone:
-    def bury(self):
+    def reap(self):
         return 1, ""
 
 
 def test_workers_that_die_between_runs_do_not_add_up(tmp_path):
-    library = Library(None)
+    library = DatasetIndex(None)
     runner = Runner(make_plan(study_of(STUDY), None, library), StudyFolder(tmp_path), library)
     for _ in range(3):
         runner._lost(Gone())
@@ -499,7 +500,9 @@ def test_data_that_changed_since_the_plan(tmp_path, stand_in):
 
 
 def test_workers_that_cannot_start(tmp_path, monkeypatch):
-    monkeypatch.setattr(crew, "COMMAND", [sys.executable, "-c", "raise SystemExit('no module of that name')"])
+    monkeypatch.setattr(
+        worker_processes, "COMMAND", [sys.executable, "-c", "raise SystemExit('no module of that name')"]
+    )
     with pytest.raises(WorkerFault, match=r"die before they take a run \(exit code 1\): no module of that name"):
         sf.study(small(tables=[]), tmp_path)
 
@@ -639,7 +642,7 @@ def test_ensembles_are_checked_before_the_first_run():
 def test_entries_that_differ_in_their_ensemble_alone_are_both_checked(tmp_path):
     entries = [{"name": "A"}, {"name": "B", "ensemble": {"name": "dropout"}}]
     base = STUDY["base"] | {"rule": {"name": "sgd", "lr": 0.1}}
-    library = Library(None)
+    library = DatasetIndex(None)
     plan = make_plan(study_of(small(base=base, axes={"model": entries}, tables=[])), None, library)
     found = Runner(plan, StudyFolder(tmp_path), library)._unchecked()
     assert [each["label"] for each in found.values()] == ["A seed=0", "B seed=0"]
@@ -650,24 +653,24 @@ def order_for(planned, out):
 
 
 def test_a_harmed_journal_fails_its_run_and_not_the_study(tmp_path):
-    planned = make_plan(study_of(small(tables=[])), None, Library(None)).runs[0]
+    planned = make_plan(study_of(small(tables=[])), None, DatasetIndex(None)).runs[0]
     folder = run(planned.spec, tmp_path).folder
     (folder / "result.json").unlink()
     (folder / "journal.jsonl").write_bytes(b"harmed\n")
     told = worker._run(order_for(planned, tmp_path), lambda message: None)
-    assert told["said"] == "failed"
+    assert told["type"] == "failed"
     assert "is harmed" in told["error"]
 
 
 def test_a_disk_that_is_full_before_a_run_begins(tmp_path, monkeypatch):
-    planned = make_plan(study_of(small(tables=[])), None, Library(None)).runs[0]
+    planned = make_plan(study_of(small(tables=[])), None, DatasetIndex(None)).runs[0]
 
     def full(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("surefoot.training.run._run", full)
     told = worker._run(order_for(planned, tmp_path), lambda message: None)
-    assert told["said"] == "storage"
+    assert told["type"] == "storage"
     assert "No space left" in told["error"]
 
 

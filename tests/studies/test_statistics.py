@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from surefoot.studies.statistics import correlated, holm, lead, paired_t, pearson, sign_flips, spearman, summarise
+from surefoot.statistics import correlated, holm, lead, paired_t, pearson, sign_flips, spearman, summarise
 
 RANDOM = np.random.default_rng(0)
 

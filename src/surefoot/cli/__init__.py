@@ -69,7 +69,7 @@ def _root(
 
 def main() -> None:
     """Run the command line; an expected error is one sentence on stderr and its own exit code."""
-    from surefoot.reports.text import plain
+    from surefoot.text import plain
 
     for stream in (sys.stdout, sys.stderr):
         # Where the locale lacks a letter, print a stand-in instead of failing.

@@ -43,11 +43,11 @@ def calibrate(
     """Find the best repair on VAL, show on TEST that it is one, and write calibrated predictions."""
     from surefoot.errors import BadInput
     from surefoot.metrics.reliability import reliability
-    from surefoot.posthoc import Auto, calibrator_named, compare, doubts, load
+    from surefoot.posthoc import Auto, build_calibrator, check_splits, compare, load
     from surefoot.posthoc.auto import check_metric
     from surefoot.predictions import Predictions
-    from surefoot.reports.repair import choice_sentence, fit_doubts, markup, outcome_sentences
-    from surefoot.reports.text import plain
+    from surefoot.reports.recalibration import choice_sentence, fit_warnings, markup, outcome_sentences
+    from surefoot.text import plain
 
     if figure is not None:
         check_figure(figure)
@@ -66,7 +66,7 @@ def calibrate(
         _check_nothing_to_fit(val, [option for option, given in fits.items() if given])
     method, metric = "auto" if method is None else method, "nll" if metric is None else metric
     check_metric(metric)
-    chosen: Calibrator = Auto(metric, seed=seed) if method == "auto" else calibrator_named(method)
+    chosen: Calibrator = Auto(metric, seed=seed) if method == "auto" else build_calibrator(method)
     kind = "probs" if probs else None
     before = Predictions.load(test, split=test_split, kind=kind)
     calibrator: Calibrator
@@ -78,10 +78,10 @@ def calibrate(
         if held_out.classes != before.classes:
             raise BadInput(f"VAL has {held_out.classes} classes and TEST {before.classes}; both must be of one model")
         _check_class_names(val, test)
-        warnings = doubts(held_out, before, early_stopped)
+        warnings = check_splits(held_out, before, early_stopped)
         with progress_bar("choosing a repair" if method == "auto" else "fitting"):
             calibrator = chosen.fit(held_out)
-        warnings += fit_doubts(calibrator)
+        warnings += fit_warnings(calibrator)
     after = calibrator.apply(before)
     with progress_bar("comparing") as report:
         comparison = compare(before, after, seed=seed, progress=report)
@@ -182,8 +182,8 @@ def _print(
     from rich.text import Text
 
     from surefoot.posthoc import Auto
-    from surefoot.reports.repair import shift, span
-    from surefoot.reports.text import number, plain
+    from surefoot.reports.recalibration import shift, span
+    from surefoot.text import number, plain
 
     console = terminal()
     console.print(Text(f"{name}: {len(before):,} predictions of {before.classes} classes", style="bold"))

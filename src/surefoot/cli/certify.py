@@ -11,7 +11,7 @@ import typer
 
 if TYPE_CHECKING:
     from surefoot.theory import Certificate
-    from surefoot.training.opened import Opened
+    from surefoot.training.opened import LoadedRun
 
 __all__ = ["certify"]
 
@@ -69,7 +69,7 @@ def certify(
         raise typer.Exit(1)
 
 
-def _tail(opened: Opened, inputs: Any, labels: Any, count: int) -> list[dict[str, Any]]:
+def _tail(opened: LoadedRun, inputs: Any, labels: Any, count: int) -> list[dict[str, Any]]:
     from surefoot.forward import CHUNK
     from surefoot.margins.moments import tail
     from surefoot.predictions import Predictions
@@ -85,14 +85,14 @@ def _tail(opened: Opened, inputs: Any, labels: Any, count: int) -> list[dict[str
     ]  # fmt: skip
 
 
-def _facts(opened: Opened, split: str, found: list[Certificate]) -> str:
+def _facts(opened: LoadedRun, split: str, found: list[Certificate]) -> str:
     gamma = next(each for each in found if each.name.startswith("Theorem 4.2")).hypotheses[-1]
     regime = "interpolating" if gamma.holds else "overlap"
     return f"{opened.folder.name}, step {opened.step:,}, {split} set: {regime} regime ({gamma.text}: {gamma.holds})."
 
 
 def _show(
-    opened: Opened, split: str, found: list[Certificate], heavy: list[dict[str, Any]], step: Any, everything: bool
+    opened: LoadedRun, split: str, found: list[Certificate], heavy: list[dict[str, Any]], step: Any, everything: bool
 ) -> None:
     typer.echo(_facts(opened, split, found) + "\n")
     typer.echo(f"{'statement':62}{'left':>11}{'right':>11}{'left/right':>11}  verdict")
@@ -136,7 +136,7 @@ def _ascent(step: Any) -> str:
     )
 
 
-def _json(opened: Opened, split: str, found: list[Certificate], heavy: list[dict[str, Any]], step: Any) -> None:
+def _json(opened: LoadedRun, split: str, found: list[Certificate], heavy: list[dict[str, Any]], step: Any) -> None:
     from dataclasses import asdict
 
     from surefoot.training.records import canonical

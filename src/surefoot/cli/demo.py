@@ -66,7 +66,7 @@ def demo(
 
 
 def _plan(steps: int) -> Plan:
-    from surefoot.studies.facts import Library
+    from surefoot.studies.facts import DatasetIndex
     from surefoot.studies.plan import make_plan
     from surefoot.studies.spec import study_of
 
@@ -84,13 +84,13 @@ def _plan(steps: int) -> Plan:
             "rule": [{"name": name, "rule": rule, "stop": {"batch": batch}} for name, (rule, batch) in _RULES.items()]
         },
     }
-    return make_plan(study_of(table), None, Library(None))
+    return make_plan(study_of(table), None, DatasetIndex(None))
 
 
 def _table(runs: dict[str, list[dict[str, Any]]]) -> Any:
     from rich.table import Table
 
-    from surefoot.training.coupling import coupling
+    from surefoot.training.correlations import sharpness_correlations
 
     table = Table(box=None, pad_edge=False)
     headings = (
@@ -109,6 +109,6 @@ def _table(runs: dict[str, list[dict[str, Any]]]) -> Any:
     for name, readings in runs.items():
         last = readings[-1]
         peak = max(r["sharpness"] for r in readings)
-        numbers = [*coupling(readings).values(), peak, last["sharpness"], last["test.accuracy"]]
+        numbers = [*sharpness_correlations(readings).values(), peak, last["sharpness"], last["test.accuracy"]]
         table.add_row(name, *(f"{value:.2f}" for value in numbers), f"{last['test.ece']:.3f}")
     return table

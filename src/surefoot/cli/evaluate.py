@@ -27,7 +27,7 @@ def evaluate(
 ) -> None:
     """Metrics with 95 % intervals, a reliability diagram, and what they mean in plain words."""
     from surefoot.predictions import Predictions
-    from surefoot.reports.text import plain
+    from surefoot.text import plain
 
     if figure is not None:
         check_figure(figure)
@@ -50,8 +50,8 @@ def show(
     from surefoot.metrics.reliability import reliability
     from surefoot.metrics.skce import skce
     from surefoot.metrics.summary import COSTLY, metrics_table, summary
-    from surefoot.reports.text import plain
     from surefoot.reports.verdict import verdict
+    from surefoot.text import plain
 
     table = metrics_table(bins)
     values = summary(p, bins)
@@ -105,7 +105,7 @@ def _print(p: Predictions, name: str, values: Any, ranges: Any, diagram: Any, ju
     from rich.text import Text
 
     from surefoot.reports.diagram import terminal_diagram
-    from surefoot.reports.text import number, plain
+    from surefoot.text import number, plain
 
     console = terminal()
     console.print(Text(f"{plain(name)}: {len(p):,} predictions of {p.classes} classes", style="bold"))

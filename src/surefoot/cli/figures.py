@@ -19,7 +19,7 @@ def figures(
     """Draw what the runs hold of the papers' figures, each as PDF, SVG and PNG."""
     from surefoot.errors import BadInput
     from surefoot.reports.figures.paper import save_figures
-    from surefoot.reports.text import plain
+    from surefoot.text import plain
     from surefoot.training.records import canonical
 
     if style != "paper":

@@ -22,7 +22,7 @@ def report(
     from surefoot.errors import BadInput
     from surefoot.reports.api import report as write
     from surefoot.reports.page import payload
-    from surefoot.reports.text import plain
+    from surefoot.text import plain
 
     if json_:
         # In ASCII: names come from strangers, and a terminal obeys some letters.

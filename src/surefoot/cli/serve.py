@@ -16,7 +16,7 @@ def serve(
 ) -> None:
     """Show the runs in a browser while they train; the page is for this machine only, and nothing is written."""
     from surefoot.reports.serve.server import serve as serve_folder
-    from surefoot.reports.text import plain
+    from surefoot.text import plain
 
     def say(address: str) -> None:
         typer.echo(f"The runs in {plain(str(folder))}, live:\n\n    {address}\n")

@@ -11,7 +11,7 @@ from surefoot.cli.terminal import check_folder, progress_bar
 
 if TYPE_CHECKING:
     from surefoot.shift.measure import Subject
-    from surefoot.training.opened import Opened
+    from surefoot.training.opened import LoadedRun
 
 __all__ = ["shift"]
 
@@ -41,10 +41,10 @@ def shift(
     json_: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Read runs on corrupted and foreign images; repairs fitted on clean data are carried over to them."""
-    from surefoot.posthoc.methods import calibrator_named
+    from surefoot.posthoc.methods import build_calibrator
     from surefoot.shift.corruptions import NAME, kinds_named, try_kinds
-    from surefoot.shift.foreign import foreign_by_name
-    from surefoot.shift.measure import foreign_rows, shifted_rows
+    from surefoot.shift.measure import ood_rows, shifted_rows
+    from surefoot.shift.ood import ood_by_name
     from surefoot.shift.sources import generated, published
     from surefoot.shift.view import View
     from surefoot.training.opened import open_run
@@ -56,11 +56,11 @@ def shift(
         figure_format(figure)
         check_folder("--figure", figure)
     for name in [] if calibrate == "none" else calibrate.split(","):
-        calibrator_named(name.strip())  # a wrong name is said before the long work
+        build_calibrator(name.strip())  # a wrong name is said before the long work
     opened = {name: open_run(run, data, best) for name, run in _named(runs).items()}
     first = _same_data(list(opened.values()))
     view = View(first.data)
-    foreign = foreign_by_name(ood or [], data, view.shape)
+    foreign = ood_by_name(ood or [], data, view.shape)
     pictures, labels = view.pictures(first.data.test[0])[:rows], first.data.test[1].numpy()[:rows]
     source = published(first.spec.data.name, data, labels) if official else generated(pictures, labels, seed)
     if not official:
@@ -68,15 +68,15 @@ def shift(
     subjects = _subjects(opened, calibrate, ensemble, view.white)
     with progress_bar("reading") as tick:
         found = shifted_rows(subjects, (pictures, labels), source, kinds, levels, resamples, tick)
-        told = foreign_rows(subjects, (pictures, labels), foreign)
+        told = ood_rows(subjects, (pictures, labels), foreign)
     if figure is not None and kinds:
         from surefoot.reports.shift import save_shift
 
         save_shift(found, figure)
     elif figure is not None:
-        from surefoot.reports.figures.repaired import save_repaired, settings_named
+        from surefoot.reports.figures.recalibration import save_recalibration, settings_named
 
-        save_repaired(found, settings_named({name: each.folder for name, each in opened.items()}), figure)
+        save_recalibration(found, settings_named({name: each.folder for name, each in opened.items()}), figure)
     name = "official" if official else NAME
     if json_:
         from surefoot.shift.measure import means
@@ -108,17 +108,17 @@ def _name(run: Path) -> str:
 
 
 def _levels(text: str) -> list[int]:
-    from surefoot.checks import whole
     from surefoot.errors import BadInput
+    from surefoot.validation import check_int
 
     try:
         levels = [int(word) for word in text.split(",")]
     except ValueError as error:
         raise BadInput(f"--severities must be whole numbers from 1 to 5 with commas between; got {text!r}") from error
-    return sorted({whole("severity", level, 1, 5) for level in levels})
+    return sorted({check_int("severity", level, 1, 5) for level in levels})
 
 
-def _same_data(opened: list[Opened]) -> Opened:
+def _same_data(opened: list[LoadedRun]) -> LoadedRun:
     from surefoot.errors import BadInput
 
     first = opened[0]
@@ -132,11 +132,11 @@ def _same_data(opened: list[Opened]) -> Opened:
     return first
 
 
-def _subjects(opened: dict[str, Opened], calibrate: str, ensemble: bool, white: float) -> list[Subject]:
+def _subjects(opened: dict[str, LoadedRun], calibrate: str, ensemble: bool, white: float) -> list[Subject]:
     from surefoot.ensembles.mean import mean_predictions
     from surefoot.errors import BadInput
     from surefoot.forward import CHUNK
-    from surefoot.posthoc.methods import calibrator_named
+    from surefoot.posthoc.methods import build_calibrator
     from surefoot.predictions import Predictions
     from surefoot.shift.measure import TOGETHER, Subject
     from surefoot.shift.view import View
@@ -146,9 +146,9 @@ def _subjects(opened: dict[str, Opened], calibrate: str, ensemble: bool, white: 
     names = [] if calibrate == "none" else [word.strip() for word in calibrate.split(",")]
 
     def fitted(p: Predictions | None) -> dict[str, Any]:
-        return {} if p is None else {name: calibrator_named(name).fit(p) for name in names}
+        return {} if p is None else {name: build_calibrator(name).fit(p) for name in names}
 
-    def asker(each: Opened) -> Any:
+    def asker(each: LoadedRun) -> Any:
         view = View(each.data, white)
         return lambda pictures, labels: Predictions.of(each.model, view.inputs(pictures), labels, CHUNK)
 
@@ -167,7 +167,7 @@ def _subjects(opened: dict[str, Opened], calibrate: str, ensemble: bool, white: 
     return subjects
 
 
-def _show(found: list[dict[str, Any]], told: list[dict[str, Any]], name: str, first: Opened) -> None:
+def _show(found: list[dict[str, Any]], told: list[dict[str, Any]], name: str, first: LoadedRun) -> None:
     from surefoot.shift.measure import means
 
     n = found[0]["n"]

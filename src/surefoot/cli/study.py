@@ -57,9 +57,9 @@ def study(
 
 def _say(result: StudyResult, has_tables: bool) -> None:
     from surefoot.errors import BadInput
-    from surefoot.reports.text import plain
     from surefoot.studies.render import render
     from surefoot.studies.show import sentence
+    from surefoot.text import plain
 
     counts = [f"{result.count(state)} {state}" for state in ("finished", "diverged", "failed", "interrupted")]
     counts = [text for text in counts if not text.startswith("0 ")]
@@ -98,12 +98,12 @@ def _dry_run(
 ) -> None:
     from surefoot.errors import BadInput
     from surefoot.studies.api import check_studies
-    from surefoot.studies.facts import Library
+    from surefoot.studies.facts import DatasetIndex
     from surefoot.studies.folder import StudyFolder
     from surefoot.studies.plan import make_plan
 
     check_studies(others)
-    library = Library(data, lenient=True)
+    library = DatasetIndex(data, lenient=True)
     plan = make_plan(wanted, scale, library)
     text = (only or "").lower()
     runs = [run for run in plan.runs if text in run.label.lower()]
@@ -142,7 +142,7 @@ def _list(plan: Plan, runs: list[Any]) -> None:
     from rich.text import Text
 
     from surefoot.cli.terminal import terminal
-    from surefoot.reports.text import plain
+    from surefoot.text import plain
 
     table = Table(box=None, pad_edge=False)
     table.add_column("run", no_wrap=True)

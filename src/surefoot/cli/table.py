@@ -18,16 +18,16 @@ def table(
     out: Annotated[Path | None, typer.Option(help="With a .toml file: the folder of the study.")] = None,
 ) -> None:
     """Print a study's tables: means and deviations, correlations, hypotheses, paired tests."""
-    from surefoot.checks import nearest
     from surefoot.errors import BadInput
     from surefoot.studies.folder import default_folder
     from surefoot.studies.gather import gather
     from surefoot.studies.render import FORMATS, render
     from surefoot.studies.spec import read_study
     from surefoot.studies.tables import tables_of
+    from surefoot.validation import suggest
 
     if format_ not in FORMATS:
-        raise BadInput(f"--format must be one of {', '.join(FORMATS)}; got {format_!r}{nearest(format_, FORMATS)}")
+        raise BadInput(f"--format must be one of {', '.join(FORMATS)}; got {format_!r}{suggest(format_, FORMATS)}")
     specs = None
     if study.suffix == ".toml":
         # The tables as the file states them now: a table may be added after the runs.

@@ -10,16 +10,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from surefoot.checks import positive, whole
 from surefoot.curvature.chunks import Data, plain_mode
 from surefoot.curvature.gauss_newton import GaussNewton
 from surefoot.curvature.hessian import Hessian
 from surefoot.curvature.linearised import check_repeatable
-from surefoot.curvature.losses import loss_named, names_classes
+from surefoot.curvature.losses import as_loss, names_classes
 from surefoot.curvature.parameters import select
 from surefoot.curvature.problem import Loss
 from surefoot.errors import BadInput
 from surefoot.ranks import ALONE, all_ranks, unwrapped
+from surefoot.validation import check_int, check_positive
 
 __all__ = ["BatchSharpness", "batch_sharpness"]
 
@@ -80,9 +80,9 @@ def batch_sharpness(
         data = Data.of(model, inputs, labels, None)
     counts = over.counts(len(data))
     n = sum(counts)
-    whole("batch_size", batch_size, over.count, n)
-    whole("max_batches", max_batches, 1)
-    positive("tol", tol)
+    check_int("batch_size", batch_size, over.count, n)
+    check_int("max_batches", max_batches, 1)
+    check_positive("tol", tol)
     if kind not in ("mean of ratios", "ratio of means", "momentum"):
         raise BadInput(f"kind must be 'mean of ratios', 'ratio of means' or 'momentum'; got {kind!r}")
     if matrix not in ("hessian", "gauss-newton"):
@@ -91,7 +91,7 @@ def batch_sharpness(
         raise BadInput("velocity goes with kind='momentum', and that kind needs it")
     if velocity is not None and velocity.shape != (dim,):
         raise BadInput(f"velocity must have shape ({dim},), one number a parameter; got {tuple(velocity.shape)}")
-    chosen = loss_named(loss)
+    chosen = as_loss(loss)
     if names_classes(chosen):
         # Here, and not in the batches, which know a row by another number.
         with over.agreeing():

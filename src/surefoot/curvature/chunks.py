@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from surefoot.checks import whole
 from surefoot.errors import BadInput
 from surefoot.forward import evaluating
+from surefoot.validation import check_int
 
 __all__ = ["Data", "frozen", "plain_mode", "saved_bytes", "ties_rows", "uncompiled"]
 
@@ -59,7 +59,7 @@ class Data:
                 raise BadInput(f"labels must be whole numbers; got {y.dtype}; convert with .long()")
             y = y.long()
         if rows is not None:
-            whole("chunk", rows, 1)
+            check_int("chunk", rows, 1)
         return cls(x, y, min(rows or len(x), len(x)))
 
     def check_classes(self, classes: int) -> None:

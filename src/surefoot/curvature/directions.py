@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from surefoot.checks import positive, whole
 from surefoot.curvature.chunks import plain_mode
 from surefoot.curvature.hessian import Hessian
 from surefoot.curvature.operator import Operator
 from surefoot.curvature.parameters import select, split
 from surefoot.curvature.problem import Loss
 from surefoot.errors import BadInput
+from surefoot.validation import check_int, check_positive
 
 __all__ = ["PathPoint", "curvature_along_sam", "rayleigh"]
 
@@ -57,8 +57,8 @@ def curvature_along_sam(
     size, that of κ_max ``tol`` times the larger of both, unless ``max_matvecs`` products did not suffice. The
     parameters are put back to the bit.
     """
-    positive("rho", rho)
-    whole("points", points, 2)
+    check_positive("rho", rho)
+    check_int("points", points, 2)
     parameters = list(select(model).values())
     before = [parameter.detach().clone() for parameter in parameters]
     g = Hessian(model, inputs, labels, loss).gradient()

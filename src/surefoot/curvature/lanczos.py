@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from surefoot.checks import fraction, whole
 from surefoot.curvature.chunks import plain_mode
 from surefoot.errors import BadInput
+from surefoot.validation import check_fraction, check_int
 
 __all__ = ["Eigenpairs", "extreme_pairs", "start_vectors"]
 
@@ -92,8 +92,8 @@ def extreme_pairs(
     """
     if isinstance(k, bool) or not isinstance(k, numbers.Integral) or not 1 <= k <= dim:
         raise BadInput(f"k must lie in 1..{dim}, the number of parameters; got {k}")
-    fraction("tol", tol)
-    budget = max(60, 20 * k) if max_matvecs is None else whole("max_matvecs", max_matvecs, 1)
+    check_fraction("tol", tol)
+    budget = max(60, 20 * k) if max_matvecs is None else check_int("max_matvecs", max_matvecs, 1)
     if budget < k:
         raise BadInput(f"max_matvecs must be at least k = {k}; got {max_matvecs}")
     most = min(dim, max(24, 4 * k) if max_basis is None else max(max_basis, 2 * k))

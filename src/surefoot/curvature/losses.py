@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from surefoot.errors import BadInput
 
-__all__ = ["Convex", "CrossEntropy", "LogitLoss", "SquaredError", "check_convex", "loss_named", "names_classes"]
+__all__ = ["Convex", "CrossEntropy", "LogitLoss", "SquaredError", "as_loss", "check_convex", "names_classes"]
 
 
 class LogitLoss(Protocol):
@@ -131,7 +131,7 @@ def names_classes(loss: LogitLoss) -> bool:
     return isinstance(loss, CrossEntropy | SquaredError)
 
 
-def loss_named(loss: str | LogitLoss | Callable[[Tensor, Tensor], Tensor]) -> LogitLoss:
+def as_loss(loss: str | LogitLoss | Callable[[Tensor, Tensor], Tensor]) -> LogitLoss:
     """The loss behind a name, an object of this file, or a plain function."""
     table: dict[str, LogitLoss] = {
         "ce": CrossEntropy(),

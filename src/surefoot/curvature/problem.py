@@ -18,7 +18,7 @@ from surefoot.curvature.linearised import (
     model_forward,
     prefers_forward_mode,
 )
-from surefoot.curvature.losses import LogitLoss, loss_named, names_classes
+from surefoot.curvature.losses import LogitLoss, as_loss, names_classes
 from surefoot.curvature.parameters import layout, leaves, select
 from surefoot.errors import BadInput
 from surefoot.ranks import ALONE, all_ranks, unwrapped
@@ -77,7 +77,7 @@ class Problem:
         model, batch_norm = self.model, self.batch_norm
         self._names = names if names is None or isinstance(names, str) else list(names)
         self._take(select(model, self._names))
-        self.loss = loss_named(loss)
+        self.loss = as_loss(loss)
         self.data = Data.of(model, inputs, labels, chunk)
         if self.loss.needs_labels and labels is None:
             raise BadInput("labels are needed: this loss's Hessian in the logits depends on them")

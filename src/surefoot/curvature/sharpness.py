@@ -9,18 +9,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from surefoot.checks import fraction, whole
 from surefoot.curvature.chunks import Data, frozen, plain_mode, ties_rows
 from surefoot.curvature.gauss_newton import GaussNewton
 from surefoot.curvature.lanczos import Eigenpairs, start_vectors
 from surefoot.curvature.linearised import check_repeatable
-from surefoot.curvature.losses import loss_named, names_classes
+from surefoot.curvature.losses import as_loss, names_classes
 from surefoot.curvature.parameters import layout, select
 from surefoot.curvature.principal import PrincipalGaussNewton, first_dense, own_names, principal_directions, share_seen
 from surefoot.curvature.problem import Loss
 from surefoot.errors import BadInput
 from surefoot.ranks import ALONE, all_ranks, unwrapped
 from surefoot.seeds import generator
+from surefoot.validation import check_fraction, check_int
 
 __all__ = ["Sharpness", "SharpnessReading"]
 
@@ -79,9 +79,9 @@ class Sharpness:
         sample: int | None = None,
         ranks: bool = False,
     ) -> None:
-        whole("products", products, 2)
-        whole("directions", directions, 1)
-        self._model, self._loss, self._products, self._seed = unwrapped(model), loss_named(loss), products, seed
+        check_int("products", products, 2)
+        check_int("directions", directions, 1)
+        self._model, self._loss, self._products, self._seed = unwrapped(model), as_loss(loss), products, seed
         self._ranks = all_ranks() if ranks else ALONE
         with self._ranks.agreeing():
             self._parameters = select(self._model)
@@ -109,7 +109,7 @@ class Sharpness:
     def _sampled(self, sample: int, chunk: int | None) -> Data:
         """So many rows drawn from those of all ranks, this rank's equal share of them."""
         ranks, counts = self._ranks, self._ranks.counts(len(self._data))
-        size = min(whole("sample", sample, ranks.count), sum(counts))
+        size = min(check_int("sample", sample, ranks.count), sum(counts))
         chosen = torch.randperm(sum(counts), generator=generator(self._seed, "sample"))[:size].sort().values
         x = ranks.picked(self._data.inputs, counts, chosen)
         y = None if self._data.labels is None else ranks.picked(self._data.labels, counts, chosen)
@@ -144,7 +144,7 @@ class Sharpness:
         """
         if tol is None:
             tol = 5e-2 if self._compressed is None else 1e-2
-        pair = self._pairs(1, fraction("tol", tol), self._products)
+        pair = self._pairs(1, check_fraction("tol", tol), self._products)
         if self._compressed is None:
             return self._reading(pair, float(pair.residuals[0]), verified=True, full=pair.matvecs)
         if not verify or pair.outcome == "non-finite":
@@ -172,7 +172,7 @@ class Sharpness:
         by default 4 (k + 1).
         """
         dim = sum(p.numel() for p in self._parameters.values())
-        whole("k", k, 1, dim)
+        check_int("k", k, 1, dim)
         if start is not None:
             given = start_vectors(start, dim)
             names = list(self._parameters)

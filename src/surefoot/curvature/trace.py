@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from surefoot.checks import positive, whole
 from surefoot.curvature.chunks import plain_mode
 from surefoot.curvature.operator import Operator
 from surefoot.errors import BadInput
+from surefoot.validation import check_int, check_positive
 
 __all__ = ["Density", "Trace", "spectral_density", "trace"]
 
@@ -69,9 +69,9 @@ def spectral_density(
     """Stochastic Lanczos quadrature: Ritz values of random starts, weighted by their first components squared."""
     if probes < 2 or steps < 2:
         raise BadInput(f"probes and steps must be at least 2; got {probes} and {steps}")
-    whole("points", points, 2)
+    check_int("points", points, 2)
     if width is not None:
-        positive("width", width)
+        check_positive("width", width)
     runs = [_quadrature(operator, min(steps, operator.dim), seed + probe) for probe in range(probes)]
     low = min(float(nodes.min()) for nodes, _ in runs)
     high = max(float(nodes.max()) for nodes, _ in runs)

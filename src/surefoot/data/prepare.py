@@ -10,10 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from surefoot.checks import whole
 from surefoot.data.sets import DataSet
 from surefoot.errors import BadInput
 from surefoot.seeds import derive
+from surefoot.validation import check_int
 
 __all__ = ["Prepared", "Split", "prepare"]
 
@@ -73,9 +73,9 @@ def prepare(
         seed: of the subset and of the noise.
     """
     total = len(data.x_train)
-    val = whole("val", val, 0, total - 1)
-    train = whole("train", total - val if train is None else train, 1, total - val)
-    test = whole("test", len(data.x_test) if test is None else test, 1, len(data.x_test))
+    val = check_int("val", val, 0, total - 1)
+    train = check_int("train", total - val if train is None else train, 1, total - val)
+    test = check_int("test", len(data.x_test) if test is None else test, 1, len(data.x_test))
     if order not in ("random", "first"):
         raise BadInput(f"order must be 'random' or 'first'; got {order!r}")
     if not 0 <= noisy < 1:

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.checks import nearest
 from surefoot.data.formats import Arrays, read_cifar, read_folder, read_idx, read_mat, read_npz, unpacked
 from surefoot.errors import BadInput
+from surefoot.validation import suggest
 
 __all__ = ["SETS", "DataSet", "Source", "load_set"]
 
@@ -60,7 +60,7 @@ def load_set(name: str, root: Path | None) -> DataSet:
         return _checked(name, _digits())
     own = name.removeprefix("arrays:") if name.startswith("arrays:") else None
     if own is None and name not in SETS:
-        raise BadInput(f"data must be one of {', '.join(SETS)} or arrays:NAME; got {name!r}{nearest(name, SETS)}")
+        raise BadInput(f"data must be one of {', '.join(SETS)} or arrays:NAME; got {name!r}{suggest(name, SETS)}")
     if own is not None and (not own or Path(own).name != own):
         raise BadInput(f"arrays:NAME takes the name of an .npz file in the data folder, not a path; got {own!r}")
     if root is None:

@@ -10,10 +10,10 @@ from abc import abstractmethod
 import torch
 from torch import Tensor, nn
 
-from surefoot.checks import positive, whole
 from surefoot.ensembles.ensemble import Ensemble, tiled
 from surefoot.ensembles.layers import Weighted, along, applied, geometry, replace_layers
 from surefoot.losses.objective import Batch
+from surefoot.validation import check_int, check_positive
 
 __all__ = ["BatchEnsemble", "Scaled"]
 
@@ -65,8 +65,8 @@ class BatchEnsemble(Ensemble):
 
     def __init__(self, model: nn.Module, members: int = 4, deviation: float = 0.5) -> None:
         super().__init__()
-        self.members = whole("members", members, 1)
-        positive("deviation", deviation)
+        self.members = check_int("members", members, 1)
+        check_positive("deviation", deviation)
         replace_layers(model, lambda _, layer: _Fixed(layer, members, deviation))
         self.model = model
 

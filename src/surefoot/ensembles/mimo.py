@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from surefoot.checks import whole
 from surefoot.ensembles.ensemble import Ensemble
 from surefoot.ensembles.layers import Weighted, replace_layers, weighted_layers
 from surefoot.errors import BadInput
 from surefoot.losses.objective import Batch
+from surefoot.validation import check_int
 
 __all__ = ["MIMO"]
 
@@ -31,8 +31,8 @@ class MIMO(Ensemble):
 
     def __init__(self, model: nn.Module, members: int = 3, repetitions: int = 4, same: float = 0.0) -> None:
         super().__init__()
-        self.members = self.times = whole("members", members, 1)
-        self.repetitions = whole("repetitions", repetitions, 1)
+        self.members = self.times = check_int("members", members, 1)
+        self.repetitions = check_int("repetitions", repetitions, 1)
         if isinstance(same, bool) or not isinstance(same, int | float) or not 0 <= same <= 1:
             raise BadInput(f"same must lie in [0, 1]; got {same!r}")
         self.same = float(same)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from surefoot.checks import whole
 from surefoot.ensembles.ensemble import Ensemble
 from surefoot.errors import BadInput
 from surefoot.losses.calmo import CalMO
 from surefoot.losses.margin_tail import MarginTail
 from surefoot.losses.mixing import MITL, Mixup
 from surefoot.losses.objective import Batch, Objective, Validation
+from surefoot.validation import check_int
 
 __all__ = ["EnsembleObjective"]
 
@@ -26,7 +26,7 @@ class EnsembleObjective(Objective):
     def __init__(self, inner: Objective, examples: int, anneal: int = 0) -> None:
         super().__init__()
         self.inner = inner
-        self.examples, self.anneal = whole("examples", examples, 1), whole("anneal", anneal, 0)
+        self.examples, self.anneal = check_int("examples", examples, 1), check_int("anneal", anneal, 0)
         self.curvature, self.needs_validation = inner.curvature, inner.needs_validation
         self._kept: tuple[Batch, Batch] | None = None
 

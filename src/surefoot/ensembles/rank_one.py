@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from surefoot.checks import positive, whole
 from surefoot.ensembles.batch_ensemble import BatchEnsemble, Scaled
 from surefoot.ensembles.gaussian import Gaussian, kl_gaussian
 from surefoot.ensembles.layers import Weighted, replace_layers, signs
 from surefoot.ensembles.noise import own_noise
 from surefoot.errors import BadInput
+from surefoot.validation import check_int, check_positive
 
 __all__ = ["Rank1BNN"]
 
@@ -45,8 +45,8 @@ class Rank1BNN(BatchEnsemble):
         nn.Module.__init__(self)
         if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate < 1:
             raise BadInput(f"rate must lie between 0 and 1; got {rate!r}")
-        self.members, self.samples = whole("members", members, 1), whole("samples", samples, 1)
-        self.prior, self.seed = positive("prior", prior), whole("seed", seed, 0)
+        self.members, self.samples = check_int("members", members, 1), check_int("samples", samples, 1)
+        self.prior, self.seed = check_positive("prior", prior), check_int("seed", seed, 0)
         deviation = (rate / (1 - rate)) ** 0.5
         replace_layers(model, lambda _, layer: _Drawn(layer, members, deviation))
         self.model = model

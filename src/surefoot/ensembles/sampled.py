@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from surefoot.checks import whole
 from surefoot.ensembles.ensemble import Ensemble
 from surefoot.ensembles.noise import own_noise
+from surefoot.validation import check_int
 
 __all__ = ["Sampled"]
 
@@ -17,7 +17,7 @@ class Sampled(Ensemble):
 
     def __init__(self, model: nn.Module, samples: int, seed: int) -> None:
         super().__init__()
-        self.samples, self.seed = whole("samples", samples, 1), whole("seed", seed, 0)
+        self.samples, self.seed = check_int("samples", samples, 1), check_int("seed", seed, 0)
         self.model = model
 
     def member_logits(self, inputs: Tensor) -> Tensor:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from surefoot.checks import positive
 from surefoot.ensembles.gaussian import Gaussian, kl_gaussian
 from surefoot.ensembles.layers import Weighted, along, applied, geometry, replace_layers, signs
 from surefoot.ensembles.sampled import Sampled
+from surefoot.validation import check_positive
 
 __all__ = ["MeanField"]
 
@@ -59,8 +59,8 @@ class MeanField(Sampled):
         seed: int = 0,
     ) -> None:
         super().__init__(model, samples, seed)
-        self.prior, self.tied = positive("prior", prior), bool(tied)
-        first = positive("deviation", deviation)
+        self.prior, self.tied = check_positive("prior", prior), bool(tied)
+        first = check_positive("deviation", deviation)
         replace_layers(model, lambda _, layer: _Drawn(layer, first, bool(flipout)))
 
     def divergence(self) -> Tensor:

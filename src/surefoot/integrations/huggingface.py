@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from surefoot.errors import BadInput, MissingDependency
-from surefoot.integrations.options import Options, check_options, own_rows
+from surefoot.integrations.options import Options, check_callback_options, own_rows
 from surefoot.training.tracker import Tracker
 
 try:
@@ -67,7 +67,7 @@ class SurefootCallback(TrainerCallback):
         self._names, inputs, labels = _columns("train", train)
         self._train, self._test = (inputs, labels), self._like_train("test", test)
         self._val = None if val is None else self._like_train("val", val)
-        self._options = check_options(options)
+        self._options = check_callback_options(options)
         self.tracker: Tracker | None = None
 
     def on_train_begin(

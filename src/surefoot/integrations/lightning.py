@@ -9,7 +9,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from surefoot.errors import BadInput, MissingDependency
-from surefoot.integrations.options import Options, check_options, own_rows
+from surefoot.integrations.options import Options, check_callback_options, own_rows
 from surefoot.training.loggers import numbers_of
 from surefoot.training.splits import Split
 from surefoot.training.tracker import Tracker
@@ -53,7 +53,7 @@ class SurefootCallback(Callback):
     ) -> None:
         self._train, self._test, self._val, self._model, self._name = train, test, val, model, name
         self._fitting = True
-        self._options = check_options(options)
+        self._options = check_callback_options(options)
         self._loaded: dict[str, Any] | None = None
         self.tracker: Tracker | None = None
 

@@ -8,10 +8,10 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from surefoot.door import as_path
 from surefoot.errors import BadInput, MissingDependency
 from surefoot.files import replace_file
 from surefoot.training.loggers import Logger, numbers_of
+from surefoot.validation import as_path
 
 __all__ = ["CSVLogger", "Logger", "TensorBoardLogger", "numbers_of"]
 

@@ -8,15 +8,15 @@ from typing import Any, TypedDict
 
 from torch import Tensor
 
-from surefoot.checks import known_options
 from surefoot.curvature.problem import Loss
 from surefoot.errors import BadInput
 from surefoot.ranks import all_ranks
 from surefoot.training.loggers import Logger
 from surefoot.training.splits import Split, as_split
 from surefoot.training.tracker import Cadence
+from surefoot.validation import check_options
 
-__all__ = ["Options", "check_options", "own_rows"]
+__all__ = ["Options", "check_callback_options", "own_rows"]
 
 
 class Options(TypedDict, total=False):
@@ -34,9 +34,9 @@ class Options(TypedDict, total=False):
     sample: int | None
 
 
-def check_options(options: Options) -> Options:
+def check_callback_options(options: Options) -> Options:
     """``options``, or a clear error for a name that is none of them: now, not when training begins."""
-    known_options("SurefootCallback", options, list(Options.__annotations__))
+    check_options("SurefootCallback", options, list(Options.__annotations__))
     return options
 
 

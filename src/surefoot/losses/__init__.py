@@ -10,7 +10,7 @@ from surefoot.losses.focal import FLSD53, DualFocal, Focal, focal_gamma
 from surefoot.losses.logit_margins import ACLS, MbLS
 from surefoot.losses.margin_tail import MarginTail
 from surefoot.losses.mixing import MITL, Mixup
-from surefoot.losses.objective import Batch, Objective, Validation, lift
+from surefoot.losses.objective import Batch, Objective, Validation, as_objective
 from surefoot.losses.pairwise import CPC
 from surefoot.losses.ranking import CRL
 from surefoot.losses.squared_error import SquaredError
@@ -42,6 +42,6 @@ __all__ = [
     "SoftECE",
     "SquaredError",
     "Validation",
+    "as_objective",
     "focal_gamma",
-    "lift",
 ]

@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from surefoot.checks import positive, whole
 from surefoot.errors import BadInput
 from surefoot.losses.base import Loss, non_negative, within
 from surefoot.losses.objective import Validation
 from surefoot.metrics.bins import mass_table
+from surefoot.validation import check_int, check_positive
 
 __all__ = ["AdaFocal"]
 
@@ -45,12 +45,12 @@ class AdaFocal(Loss):
         reduction: str = "mean",
     ) -> None:
         super().__init__(reduction)
-        self.rate, self.switch = non_negative("rate", rate), positive("switch", switch)
-        self.least, self.most = within("least", least, -1e6, 1e6), positive("most", most)
+        self.rate, self.switch = non_negative("rate", rate), check_positive("switch", switch)
+        self.least, self.most = within("least", least, -1e6, 1e6), check_positive("most", most)
         if self.least >= 0:
             raise BadInput(f"least must be below 0; got {least!r}")
-        bins = whole("bins", bins, 1)
-        self.register_buffer("gammas", torch.full((bins,), positive("start", start), dtype=torch.float64))
+        bins = check_int("bins", bins, 1)
+        self.register_buffer("gammas", torch.full((bins,), check_positive("start", start), dtype=torch.float64))
         self.register_buffer("edges", torch.arange(1, bins, dtype=torch.float64) / bins)  # between the bins
 
     def values(self, logits: Tensor, labels: Tensor) -> Tensor:

@@ -6,13 +6,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from surefoot.checks import whole
 from surefoot.errors import BadInput
 from surefoot.forward import CHUNK
 from surefoot.losses.base import non_negative, wide
-from surefoot.losses.held import held
+from surefoot.losses.frozen_network import frozen_network
 from surefoot.losses.objective import Batch, Objective, Validation
-from surefoot.losses.slopes import rival_gaps, slope_of
+from surefoot.losses.slopes import runner_up_gaps, slope_of
+from surefoot.validation import check_int
 
 __all__ = ["ARAdaLS", "boundary_distance"]
 
@@ -23,11 +23,11 @@ def boundary_distance(model: nn.Module, inputs: Tensor, rivals: int = 3) -> Tens
     min over the nearest rivals j of the predicted class of gap_j / ‖∇ₓ gap_j‖₂; exact for a linear model.
     """
     found = []
-    with held(model, {}) as still:
+    with frozen_network(model, {}) as still:
         for rows in torch.split(inputs.detach(), CHUNK):
             x = rows.clone().requires_grad_()
             logits = wide(still(x))
-            gaps = rival_gaps(logits, logits.detach().argmax(dim=1), min(rivals, logits.shape[1] - 1))
+            gaps = runner_up_gaps(logits, logits.detach().argmax(dim=1), min(rivals, logits.shape[1] - 1))
             slopes = [slope_of(gap, x).detach().flatten(1).norm(dim=1) for gap in gaps.unbind(dim=1)]
             # A flat gap is never closed.
             far = gaps.detach().double() / torch.stack(slopes, dim=1).double().clamp_min(1e-30)
@@ -61,9 +61,9 @@ class ARAdaLS(Objective):
 
     def __init__(self, examples: int, groups: int = 10, rate: float = 0.05, refresh: int = 10, rivals: int = 3) -> None:
         super().__init__()
-        self.rate, self.refresh = non_negative("rate", rate), whole("refresh", refresh, 1)
-        self.rivals, groups = whole("rivals", rivals, 1), whole("groups", groups, 1)
-        self.register_buffer("group", torch.zeros(whole("examples", examples, 1), dtype=torch.int64))
+        self.rate, self.refresh = non_negative("rate", rate), check_int("refresh", refresh, 1)
+        self.rivals, groups = check_int("rivals", rivals, 1), check_int("groups", groups, 1)
+        self.register_buffer("group", torch.zeros(check_int("examples", examples, 1), dtype=torch.int64))
         self.register_buffer("smoothing", torch.zeros(groups, dtype=torch.float64))
         self.register_buffer("epochs", torch.zeros((), dtype=torch.int64))
 

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from surefoot.checks import positive, whole
 from surefoot.losses.base import Loss, flag, non_negative
 from surefoot.losses.ranks import gathered
+from surefoot.validation import check_int, check_positive
 
 __all__ = ["MDCA", "MMCE", "SoftECE", "soft_ece", "weighted_mmce"]
 
@@ -79,7 +79,7 @@ class MMCE(Loss):
         super().__init__(reduction)
         self.weight, self.bandwidth, self.legacy = (
             non_negative("weight", weight),
-            positive("bandwidth", bandwidth),
+            check_positive("bandwidth", bandwidth),
             flag("legacy", legacy),
         )
 
@@ -132,8 +132,8 @@ class SoftECE(Loss):
         reduction: str = "mean",
     ) -> None:
         super().__init__(reduction)
-        self.weight, self.temperature = non_negative("weight", weight), positive("temperature", temperature)
-        self.bins, self.norm = whole("bins", bins, 1), whole("norm", norm, 1, 2)
+        self.weight, self.temperature = non_negative("weight", weight), check_positive("temperature", temperature)
+        self.bins, self.norm = check_int("bins", bins, 1), check_int("norm", norm, 1, 2)
 
     def values(self, logits: Tensor, labels: Tensor) -> Tensor:
         """(n,) ℓ."""

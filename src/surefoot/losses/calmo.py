@@ -7,13 +7,13 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from surefoot.checks import positive, whole
 from surefoot.losses.adversary import adversary, uphill
 from surefoot.losses.base import flag, non_negative, wide
-from surefoot.losses.held import Statistics, constant, held, recorded
+from surefoot.losses.frozen_network import Statistics, detached_statistics, frozen_network, recorded_statistics
 from surefoot.losses.objective import Batch, Objective
-from surefoot.losses.slopes import rival_gaps, slope_of
+from surefoot.losses.slopes import runner_up_gaps, slope_of
 from surefoot.margins.ball import Ball
+from surefoot.validation import check_int, check_positive
 
 __all__ = ["CalMO"]
 
@@ -53,7 +53,11 @@ class CalMO(Objective):
     ) -> None:
         super().__init__()
         self.eps, self.robust, self.smooth = eps, non_negative("robust", robust), non_negative("smooth", smooth)
-        self.steps, self.step, self.reuse = whole("steps", steps, 1), positive("step", step), flag("reuse", reuse)
+        self.steps, self.step, self.reuse = (
+            check_int("steps", steps, 1),
+            check_positive("step", step),
+            flag("reuse", reuse),
+        )
         self._kept: tuple[Batch, Tensor] | None = None
         # Held passes, clean and moved, cost a gradient each, ascent steps two thirds (the first shares the clean pass),
         # the gradient of the slope about two: 7, and 7.5 as benchmarks/losses.py measures it.
@@ -63,7 +67,7 @@ class CalMO(Objective):
 
     def forward(self, model: nn.Module, batch: Batch) -> Tensor:
         """Scalar."""
-        with recorded(model) as statistics:
+        with recorded_statistics(model) as statistics:
             logits = wide(model(batch.inputs))
         values = cross_entropy(logits, batch.labels, reduction="none")
         if self.robust or self.smooth:
@@ -73,16 +77,16 @@ class CalMO(Objective):
     def _regularisers(self, model: nn.Module, statistics: Statistics, batch: Batch) -> Tensor:
         """(b,) λ_r KL + λ_s ‖∇ₓ m‖²."""
         clean = batch.inputs.detach().requires_grad_()
-        with held(model, statistics) as still:
+        with frozen_network(model, statistics) as still:
             logits = wide(still(clean))
         moved = self._moved(model, statistics, batch, clean, logits) if self.robust else None
         found = logits.new_zeros(len(logits))
-        with held(model, statistics) as still:
+        with frozen_network(model, statistics) as still:
             if moved is not None:
                 log_p, log_q = logits.log_softmax(dim=1), wide(still(moved)).log_softmax(dim=1)
                 found = found + self.robust * (log_p.exp() * (log_p - log_q)).sum(dim=1)
             if self.smooth:
-                slope = slope_of(rival_gaps(logits, batch.labels, 1).squeeze(1), clean)
+                slope = slope_of(runner_up_gaps(logits, batch.labels, 1).squeeze(1), clean)
                 found = found + self.smooth * slope.flatten(1).square().sum(dim=1)
         return found
 
@@ -90,7 +94,7 @@ class CalMO(Objective):
         if self.reuse and self._kept is not None and self._kept[0] is batch:
             return self._kept[1]
         ball = Ball.of(self.eps, "inf", tuple(batch.inputs.shape[1:]), batch.inputs.device)
-        with held(model, constant(statistics)) as still:
+        with frozen_network(model, detached_statistics(statistics)) as still:
             first = uphill(logits, batch.labels, clean)
             found = adversary(still, batch.inputs, batch.labels, ball, self.steps, self.step, first)
         self._kept = (batch, found)

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from surefoot.checks import fraction
 from surefoot.losses.base import Loss, non_negative
+from surefoot.validation import check_fraction
 
 __all__ = ["FLSD53", "DualFocal", "Focal", "focal_gamma", "focused"]
 
@@ -34,7 +34,7 @@ def focal_gamma(p: float) -> float:
     """
     from scipy.special import lambertw
 
-    p = fraction("p", p)
+    p = check_fraction("p", p)
     a, b = 1 - p, p * math.log(p)
     branch = complex(lambertw(-(a ** (1 - a / b)) * math.log(a) / b, k=-1)).real
     return max(0.0, a / b + branch / math.log(a))

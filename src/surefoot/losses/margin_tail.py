@@ -9,14 +9,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from surefoot.checks import positive, whole
 from surefoot.errors import BadInput
 from surefoot.losses.base import non_negative, wide
-from surefoot.losses.held import held, recorded
+from surefoot.losses.frozen_network import frozen_network, recorded_statistics
 from surefoot.losses.objective import Batch, Objective
 from surefoot.losses.ranks import gathered
-from surefoot.losses.slopes import rival_gaps, slope_of
+from surefoot.losses.slopes import runner_up_gaps, slope_of
 from surefoot.margins.ball import Ball, as_norm
+from surefoot.validation import check_int, check_positive
 
 __all__ = ["MarginTail", "first_order_margins"]
 
@@ -31,7 +31,7 @@ def first_order_margins(
     """
     x = inputs.detach().requires_grad_()
     logits = wide(model(x))
-    gaps = rival_gaps(logits, labels, min(rivals, logits.shape[1] - 1))
+    gaps = runner_up_gaps(logits, labels, min(rivals, logits.shape[1] - 1))
     near = Ball(ball.radius.to(gaps.dtype), ball.norm)
     falls = torch.cat([near.reach(slope_of(gap, x)[:, None]) for gap in gaps.unbind(dim=1)], dim=1)
     return (gaps - falls).amin(dim=1), falls[:, 0]
@@ -70,20 +70,20 @@ class MarginTail(Objective):
             raise BadInput(f"form must be 'bounded' or 'log'; got {form!r}")
         self.eps, self.norm, self.form = eps, as_norm(norm), form
         self.alpha, self.beta = non_negative("alpha", alpha), non_negative("beta", beta)
-        self.rivals, self.warm_up = whole("rivals", rivals, 1), whole("warm_up", warm_up, 0)
-        self.tau = positive("tau", tau)
+        self.rivals, self.warm_up = check_int("rivals", rivals, 1), check_int("warm_up", warm_up, 0)
+        self.tau = check_positive("tau", tau)
         self.gradients = 2 + 2 * self.rivals if self.alpha or self.beta else 1
 
     def forward(self, model: nn.Module, batch: Batch) -> Tensor:
         """Scalar."""
-        with recorded(model) as statistics:
+        with recorded_statistics(model) as statistics:
             logits = wide(model(batch.inputs))
         values = cross_entropy(logits, batch.labels, reduction="none")
         share = min(1.0, (batch.step + 1) / self.warm_up) if self.warm_up else 1.0
         if not (self.alpha or self.beta):
             return self.mean(logits, batch.labels, values)
         ball = Ball.of(self.eps, self.norm, tuple(batch.inputs.shape[1:]), batch.inputs.device)
-        with held(model, statistics) as still:
+        with frozen_network(model, statistics) as still:
             margins, falls = first_order_margins(still, batch.inputs, batch.labels, ball, self.rivals)
         values = values + share * self.beta * falls.square()
         if self.form == "log":

@@ -14,7 +14,7 @@ from surefoot.forward import CHUNK, logits_of
 from surefoot.losses.base import Loss, whole_labels, wide
 from surefoot.predictions import Predictions
 
-__all__ = ["Batch", "Lifted", "Objective", "Validation", "Weigh", "lift", "unweighted"]
+__all__ = ["Batch", "Lifted", "Objective", "Validation", "Weigh", "as_objective", "unweighted"]
 
 Split = tuple[Tensor, Tensor]
 # (logits, labels, values) → values, as a step rule wants the examples weighed in this pass.
@@ -124,7 +124,7 @@ class Lifted(Objective):
         self.loss.epoch(validation)
 
 
-def lift(loss: Any) -> Objective:
+def as_objective(loss: Any) -> Objective:
     """``loss`` as an objective, if it is not one already."""
     if isinstance(loss, Objective):
         return loss

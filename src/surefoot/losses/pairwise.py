@@ -11,7 +11,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import cross_entropy, softplus
 
 from surefoot.losses.base import Loss, non_negative
-from surefoot.margins.examples import rivals
+from surefoot.margins.examples import runner_ups
 
 __all__ = ["CPC"]
 
@@ -37,7 +37,7 @@ class CPC(Loss):
 
     def values(self, logits: Tensor, labels: Tensor) -> Tensor:
         """(n,) ℓ and the two means."""
-        others = logits.gather(1, rivals(labels, logits.shape[1]))
+        others = logits.gather(1, runner_ups(labels, logits.shape[1]))
         gaps = logits.gather(1, labels[:, None]) - others
         found = cross_entropy(logits, labels, reduction="none") + self.discrimination * softplus(-gaps).mean(dim=1)
         m = others.shape[1]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["rival_gaps", "slope_of"]
+__all__ = ["runner_up_gaps", "slope_of"]
 
 
-def rival_gaps(logits: Tensor, labels: Tensor, count: int) -> Tensor:
+def runner_up_gaps(logits: Tensor, labels: Tensor, count: int) -> Tensor:
     """(b, count) z_y − z_j for the ``count`` largest rivals j ≠ y, the nearest first.
 
     Which classes they are is taken as a constant: the gradient is that of the classes chosen.

@@ -7,16 +7,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from surefoot.checks import nearest, whole
 from surefoot.curvature.chunks import plain_mode
 from surefoot.errors import BadInput
 from surefoot.margins.ball import Ball
-from surefoot.margins.examples import check_labels, examples, rivals
+from surefoot.margins.examples import check_labels, examples, runner_ups
 from surefoot.margins.interval import deviations
 from surefoot.margins.linear_bounds import Bounds, tightened
 from surefoot.margins.lipschitz import coordinate_reaches, reach_of_differences
 from surefoot.margins.network import Network
 from surefoot.margins.tracing import network_of
+from surefoot.validation import check_int, suggest
 
 __all__ = ["BOUNDS", "certified"]
 
@@ -66,11 +66,11 @@ def certified(
     0.5
     """
     if bound not in BOUNDS:
-        raise BadInput(f"bound must be one of {', '.join(BOUNDS)}; got {bound!r}{nearest(str(bound), BOUNDS)}")
+        raise BadInput(f"bound must be one of {', '.join(BOUNDS)}; got {bound!r}{suggest(str(bound), BOUNDS)}")
     x, y = examples(model, inputs, labels)
     ball = Ball.of(eps, norm, tuple(x.shape[1:]), x.device)
     if batch_size is not None:
-        whole("batch_size", batch_size, 1)
+        check_int("batch_size", batch_size, 1)
     with plain_mode(), torch.no_grad():
         x = x.clone() if x.is_inference() else x
         network = network_of(model, x[:1])
@@ -102,7 +102,7 @@ def _margins(
     values = network.values(x)
     logits = values[-1]
     check_labels(y, logits, len(x))
-    others = rivals(y, network.classes)
+    others = runner_ups(y, network.classes)
     clean = logits.gather(1, y[:, None]) - logits.gather(1, others)
     moves = torch.full_like(clean, -torch.inf)
     if reach is not None:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from surefoot.errors import BadInput
 
-__all__ = ["check_labels", "examples", "rivals", "true_margins"]
+__all__ = ["check_labels", "examples", "runner_ups", "true_margins"]
 
 
 def examples(model: Any, inputs: Any, labels: Any) -> tuple[Tensor, Tensor]:
@@ -55,7 +55,7 @@ def check_labels(labels: Tensor, logits: Any, rows: int) -> None:
         )
 
 
-def rivals(labels: Tensor, classes: int) -> Tensor:
+def runner_ups(labels: Tensor, classes: int) -> Tensor:
     """(b, k − 1) the classes other than each label, in order."""
     others = torch.arange(classes - 1, device=labels.device).expand(len(labels), -1)
     return others + (others >= labels[:, None]).long()
@@ -64,5 +64,5 @@ def rivals(labels: Tensor, classes: int) -> Tensor:
 def true_margins(logits: Tensor, labels: Tensor) -> Tensor:
     """(b,) float64 z_y − max_{j≠y} z_j, with gradients if the logits have them."""
     z = logits.double()
-    others = z.gather(1, rivals(labels, z.shape[1]))
+    others = z.gather(1, runner_ups(labels, z.shape[1]))
     return z.gather(1, labels[:, None]).squeeze(1) - others.amax(dim=1)

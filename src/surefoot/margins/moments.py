@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.checks import whole
 from surefoot.errors import BadInput
+from surefoot.validation import check_int
 
 __all__ = ["Tail", "log_moment", "tail", "tail_shares"]
 
@@ -56,7 +56,7 @@ class Tail:
 
 def tail(margins: Any, count: int = 10) -> Tail:
     """Which examples carry the tail."""
-    whole("count", count, 1)
+    check_int("count", count, 1)
     m = _checked(margins)
     shares = tail_shares(m)
     order = np.lexsort((np.arange(len(m)), m))  # ties by row

@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from surefoot.checks import positive, whole
 from surefoot.curvature.chunks import frozen
 from surefoot.errors import BadInput
 from surefoot.margins.ball import Ball
 from surefoot.margins.examples import check_labels, examples, true_margins
+from surefoot.validation import check_int, check_positive
 
 __all__ = ["pgd"]
 
@@ -55,10 +55,10 @@ def pgd(
     0.5
     """
     x, y = examples(model, inputs, labels)
-    whole("steps", steps, 1)
-    whole("seed", seed, 0, (1 << 31) - 1)
-    whole("batch_size", batch_size, 1)
-    length = 2.5 / steps if step is None else positive("step", step)
+    check_int("steps", steps, 1)
+    check_int("seed", seed, 0, (1 << 31) - 1)
+    check_int("batch_size", batch_size, 1)
+    length = 2.5 / steps if step is None else check_positive("step", step)
     ball = Ball.of(eps, norm, tuple(x.shape[1:]), x.device)
     first = next(model.parameters(), x)
     found = []

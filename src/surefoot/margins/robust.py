@@ -8,10 +8,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from surefoot.checks import known_options, nearest
 from surefoot.errors import BadInput
 from surefoot.margins.certified import certified
 from surefoot.margins.pgd import pgd
+from surefoot.validation import check_options, suggest
 
 __all__ = ["robust"]
 
@@ -44,10 +44,10 @@ def robust(
     [0.5, 0.5]
     """
     if method not in _METHODS:
-        raise BadInput(f"method must be one of {', '.join(_METHODS)}; got {method!r}{nearest(str(method), _METHODS)}")
+        raise BadInput(f"method must be one of {', '.join(_METHODS)}; got {method!r}{suggest(str(method), _METHODS)}")
     function = _METHODS[method]
     given = inspect.signature(robust).parameters
-    known_options(
+    check_options(
         f"method {method!r}", options, [name for name in inspect.signature(function).parameters if name not in given]
     )
     return function(model, inputs, labels, eps, norm, **options)

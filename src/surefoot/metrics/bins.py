@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.checks import whole
 from surefoot.metrics.exact import UNIT, Cells, cell_sums, parts_as_ints, split_into_parts, whole_sums
+from surefoot.validation import check_int
 
 __all__ = [
     "BinTable",
@@ -39,7 +39,7 @@ Bools = NDArray[np.bool_]
 
 def check_bins(bins: Any) -> int:
     """``bins`` as an int from 1 to 10,000 (more say nothing, and cost), or a clear error."""
-    return whole("bins", bins, 1, 10_000)
+    return check_int("bins", bins, 1, 10_000)
 
 
 def bin_edges(bins: int) -> Floats:

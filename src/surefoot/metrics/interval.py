@@ -22,13 +22,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.checks import fraction, whole
 from surefoot.errors import BadInput
 from surefoot.metrics.ece import classwise_ece, classwise_resampled
 from surefoot.metrics.reliability import wilson
 from surefoot.metrics.scores import accuracy
 from surefoot.metrics.value import Value
 from surefoot.predictions import Predictions, check_predictions
+from surefoot.validation import check_fraction, check_int
 
 __all__ = ["Interval", "interval", "intervals"]
 
@@ -97,10 +97,10 @@ def intervals(
 
     ``known`` may hold their values already; ``progress(done, of)`` is called after each resample.
     """
-    level = fraction("level", level)
+    level = check_fraction("level", level)
     n = len(check_predictions("p", p))
-    count = max(100, min(500, 10_000_000 // n)) if resamples is None else whole("resamples", resamples, 10)
-    whole("seed", seed, 0)
+    count = max(100, min(500, 10_000_000 // n)) if resamples is None else check_int("resamples", resamples, 10)
+    check_int("seed", seed, 0)
     wrong = [name for name, metric in metrics.items() if not callable(metric)]
     if wrong:
         raise BadInput(f"metric must be a function of Predictions; got {metrics[wrong[0]]!r}")

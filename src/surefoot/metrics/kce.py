@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.checks import positive
 from surefoot.errors import BadInput
 from surefoot.metrics.bins import ordered
 from surefoot.metrics.value import Value
 from surefoot.predictions import Predictions, takes_predictions
+from surefoot.validation import check_positive
 
 __all__ = ["kce", "laplacian_sum"]
 
@@ -41,7 +41,7 @@ def kce(p: Predictions, bandwidth: float = 0.4, unbiased: bool = False, squared:
     >>> round(kce(p, squared=True), 12), round(kce(p, unbiased=True, squared=True), 4)
     (0.09, 0.0633)
     """
-    bandwidth = positive("bandwidth", bandwidth, 1e-12)
+    bandwidth = check_positive("bandwidth", bandwidth, 1e-12)
     n = len(p)
     if unbiased and n < 2:
         raise BadInput(f"the unbiased statistic needs at least 2 predictions; got {n}; use unbiased=False")

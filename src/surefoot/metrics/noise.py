@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from surefoot.checks import whole
 from surefoot.metrics.bins import check_bins, tally_width, width_table
 from surefoot.predictions import Predictions, takes_predictions
+from surefoot.validation import check_int
 
 __all__ = ["ChanceECE", "chance_ece"]
 
@@ -36,7 +36,7 @@ def chance_ece(p: Predictions, bins: int = 15, resamples: int = 1000, seed: int 
     a test of "every stated confidence is true"; cost O(n + bins·resamples).
     """
     bins = check_bins(bins)
-    resamples = whole("resamples", resamples, 1)
+    resamples = check_int("resamples", resamples, 1)
     n = len(p)
     each = max(1, _CELLS // bins)
     # The fine edges j/(each·M) contain the edges of the M bins exactly: quotients of the same numbers.
@@ -46,7 +46,7 @@ def chance_ece(p: Predictions, bins: int = 15, resamples: int = 1000, seed: int 
     owner = np.arange(bins * each)[some] // each
     starts = np.flatnonzero(np.diff(owner, prepend=-1))
     count, mean = fine.count[some], np.clip(fine.confidence[some], 0.0, 1.0)
-    random = np.random.default_rng(whole("seed", seed, 0))
+    random = np.random.default_rng(check_int("seed", seed, 0))
     errors = np.empty(resamples)
     for index in range(resamples):
         gaps = np.add.reduceat(random.binomial(count, mean) - count * mean, starts)

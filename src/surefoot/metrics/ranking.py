@@ -115,7 +115,7 @@ def _groups(p: Predictions) -> tuple[Ints, Ints]:
 
 
 def _make_groups(p: Predictions) -> tuple[Ints, Ints]:
-    doubt, hit = ordered(p.doubt, p.correct)
+    doubt, hit = ordered(p.error_probability, p.correct)
     starts = np.concatenate([[0], np.flatnonzero(doubt[1:] != doubt[:-1]) + 1])
     ends = np.append(starts[1:], len(doubt))
     return ends - starts, np.add.reduceat(hit.astype(np.int64), starts)

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import bdtr, bdtrik, ndtri
 
-from surefoot.checks import fraction
 from surefoot.errors import BadInput
 from surefoot.metrics.bins import BinTable, check_bins, mass_table, tally_width, width_table
 from surefoot.predictions import Predictions, takes_predictions
+from surefoot.validation import check_fraction
 
 __all__ = ["Reliability", "reliability", "wilson"]
 
@@ -63,7 +63,7 @@ def reliability(
         binning: ``"width"`` (as `ece`) or ``"mass"`` (as `adaptive_ece`).
         level: of the intervals and of the band, between 0 and 1.
     """
-    level = fraction("level", level)
+    level = check_fraction("level", level)
     if binning == "width":
         table = width_table(tally_width(p.confidence, p.correct, check_bins(bins)))
     elif binning == "mass":

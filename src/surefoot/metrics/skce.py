@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import pdist
 
-from surefoot.checks import positive, whole
 from surefoot.errors import BadInput
 from surefoot.metrics.value import Value
 from surefoot.predictions import Predictions, takes_predictions
+from surefoot.validation import check_int, check_positive
 
 __all__ = ["median_distance", "skce"]
 
@@ -47,11 +47,11 @@ def skce(
     if estimator != "biased" and n < 2:
         raise BadInput(f"estimator={estimator!r} needs at least 2 predictions; got {n}; use 'biased'")
     if bandwidth is not None:
-        bandwidth = positive("bandwidth", bandwidth, 1e-12)
+        bandwidth = check_positive("bandwidth", bandwidth, 1e-12)
     if block_size is not None:
         if estimator != "block":
             raise BadInput(f"block_size goes with estimator='block'; got {block_size!r} with {estimator!r}")
-        block_size = whole("block_size", block_size, 2, n)
+        block_size = check_int("block_size", block_size, 2, n)
     probs = p.probs
     residual = -probs
     residual[np.arange(n), p.labels] += 1.0

@@ -3,8 +3,8 @@
 from surefoot.models.cnn import LeNet, SmallCNN
 from surefoot.models.deep_resnet import ResNet
 from surefoot.models.mlp import MLP
-from surefoot.models.names import MODELS, model_named
 from surefoot.models.pyramidnet import PyramidNet
+from surefoot.models.registry import MODELS, build_model
 from surefoot.models.resnet import CifarResNet
 from surefoot.models.vit import ViT
 from surefoot.models.wide_resnet import WideResNet
@@ -19,5 +19,5 @@ __all__ = [
     "SmallCNN",
     "ViT",
     "WideResNet",
-    "model_named",
+    "build_model",
 ]

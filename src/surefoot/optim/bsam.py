@@ -9,15 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from surefoot.checks import positive
 from surefoot.errors import BadInput
+from surefoot.optim.base import BaseOptimizer, betas_of, non_negative, total_norm
 from surefoot.optim.passes import Closure, Leftovers, fresh_gradients, random_state, replayed, stored
-from surefoot.optim.rules import Rule, betas_of, non_negative, total_norm
+from surefoot.validation import check_positive
 
 __all__ = ["BSAM"]
 
 
-class BSAM(Rule):
+class BSAM(BaseOptimizer):
     """Bayesian SAM: a Gaussian N(w, 1/(N s)) over the weights, moved by gradients at noisy and at perturbed weights.
 
     A step draws θ = w + ξ/√(N s), takes g there, then g̃ at the perturbed mean w + ρ g/s, and sets
@@ -52,9 +52,9 @@ class BSAM(Rule):
             "rho": non_negative("rho", rho),
             "betas": betas_of(betas),
             "prior_precision": non_negative("prior_precision", prior_precision),
-            "damping": positive("damping", damping),
+            "damping": check_positive("damping", damping),
         }
-        self._examples, self._noise = positive("examples", examples), noise
+        self._examples, self._noise = check_positive("examples", examples), noise
         self._leftovers = Leftovers()
         self.last: dict[str, float] = {}
         super().__init__(params, defaults)

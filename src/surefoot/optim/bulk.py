@@ -10,11 +10,11 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from surefoot.checks import whole
 from surefoot.curvature.lanczos import Eigenpairs
 from surefoot.errors import BadInput
+from surefoot.optim.base import BaseOptimizer, non_negative
 from surefoot.optim.passes import Closure
-from surefoot.optim.rules import Rule, non_negative
+from surefoot.validation import check_int
 
 __all__ = ["BulkSGD", "DomSGD"]
 
@@ -28,7 +28,7 @@ class Curvature(Protocol):
     def top(self, k: int, tol: float, start: Tensor | None, *, max_matvecs: int) -> Eigenpairs: ...
 
 
-class _Projected(Rule):
+class _Projected(BaseOptimizer):
     """SGD whose update is projected; the shared part of both rules.
 
     Attributes:
@@ -65,10 +65,10 @@ class _Projected(Rule):
             )
         self._operator, self._tol = operator, tol
         dim = sum(p.numel() for p in self._order)
-        self._k = whole("k", k, 0, dim)
+        self._k = check_int("k", k, 0, dim)
         self._wide = min(self._k + 1, dim)
-        self._refresh = whole("refresh", refresh, 1)
-        self._products = None if products is None else whole("products", products, self._wide)
+        self._refresh = check_int("refresh", refresh, 1)
+        self._products = None if products is None else check_int("products", products, self._wide)
         self.last: dict[str, float] = {}
 
     @abstractmethod

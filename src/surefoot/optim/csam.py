@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from surefoot.errors import BadInput
+from surefoot.optim.base import non_negative
 from surefoot.optim.passes import Closure
-from surefoot.optim.rules import non_negative
 from surefoot.optim.sam import SAM
 from surefoot.optim.two_pass import entropy_coefficients
 

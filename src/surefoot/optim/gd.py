@@ -7,7 +7,7 @@ from typing import Any
 
 from torch.optim import SGD
 
-from surefoot.optim.rules import check_groups, non_negative
+from surefoot.optim.base import check_groups, non_negative
 
 __all__ = ["GD"]
 

@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.optim.adamw import adamw
 
 from surefoot.errors import BadInput
+from surefoot.optim.base import BaseOptimizer, betas_of, check_groups, non_negative
 from surefoot.optim.passes import Closure
-from surefoot.optim.rules import Rule, betas_of, check_groups, non_negative
 
 __all__ = ["Muon", "orthogonalise"]
 
@@ -56,7 +56,7 @@ def _newton_schulz(matrices: Tensor, steps: int) -> Tensor:
     return found
 
 
-class Muon(Rule):
+class Muon(BaseOptimizer):
     """Muon for every weight of two or more dimensions but the head; AdamW for the head, biases and norms.
 
     A kernel (o, i, h, w) is taken as the matrix (o, i·h·w). Norms of several dimensions are known by ``norm`` in their

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from surefoot.errors import BadInput
-from surefoot.optim.rules import non_negative, total_norm
+from surefoot.optim.base import non_negative, total_norm
 from surefoot.optim.two_pass import Ascent, TwoPass
 
 __all__ = ["ASAM", "SAM", "VASSO"]

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
-from surefoot.checks import positive, whole
 from surefoot.errors import BadInput
+from surefoot.validation import check_int, check_positive
 
 __all__ = ["constant", "cosine", "schedule", "stepped", "warm_up"]
 
@@ -23,7 +23,7 @@ def constant() -> Factor:
 
 def cosine(total: int, floor: float = 0.0) -> Factor:
     """From 1 at step 0 to ``floor`` at step ``total`` along half a cosine, and ``floor`` from there on."""
-    whole("total", total, 1)
+    check_int("total", total, 1)
     if not 0 <= floor <= 1:
         raise BadInput(f"floor must lie in [0, 1]; got {floor!r}")
     return lambda step: floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * min(step, total) / total))
@@ -34,14 +34,14 @@ def stepped(milestones: Sequence[int], factor: float = 0.1) -> Factor:
     if not isinstance(milestones, Sequence) or list(milestones) != sorted(set(milestones)):
         raise BadInput(f"milestones must be a list of increasing steps; got {milestones!r}")
     for milestone in milestones:
-        whole("milestones", milestone, 1)
-    positive("factor", factor)
+        check_int("milestones", milestone, 1)
+    check_positive("factor", factor)
     return lambda step: factor ** sum(step >= milestone for milestone in milestones)
 
 
 def warm_up(steps: int, then: Factor) -> Factor:
     """A straight line from 1/``steps`` at step 0 to 1 at step ``steps`` − 1, and then ``then``, started at 0."""
-    whole("steps", steps, 0)
+    check_int("steps", steps, 0)
     _check_made("then", then)
     return lambda step: (step + 1) / steps if step < steps else then(step - steps)
 

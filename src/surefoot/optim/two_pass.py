@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from surefoot.errors import BadInput
+from surefoot.optim.base import BaseOptimizer, check_groups, non_negative, total_norm
 from surefoot.optim.passes import Closure, Leftovers, fresh_gradients, random_state, replayed, stored
-from surefoot.optim.rules import Rule, check_groups, non_negative, total_norm
 
 __all__ = ["Ascent", "TwoPass", "entropy_coefficients"]
 
@@ -36,7 +36,7 @@ class Ascent:
     slope: float
 
 
-class TwoPass(Rule):
+class TwoPass(BaseOptimizer):
     """A torch optimizer around another one, whose gradient it takes at a perturbed point.
 
     ``step(closure)`` runs the closure twice; the closure computes the loss of the whole batch (all micro-batches of

@@ -2,12 +2,12 @@
 
 from surefoot.posthoc.auto import Auto, Candidate, default_candidates
 from surefoot.posthoc.calibrator import Calibrator, NotFitted
-from surefoot.posthoc.compare import Change, Comparison, compare, doubts
+from surefoot.posthoc.compare import Change, Comparison, check_splits, compare
 from surefoot.posthoc.ensemble import EnsembleTemperature
 from surefoot.posthoc.files import load
 from surefoot.posthoc.identity import Identity
 from surefoot.posthoc.linear import Dirichlet, Matrix, Vector
-from surefoot.posthoc.methods import METHODS, calibrator_named
+from surefoot.posthoc.methods import METHODS, build_calibrator
 from surefoot.posthoc.ovr import Beta, Platt
 from surefoot.posthoc.tables import BBQ, Histogram, Isotonic
 from surefoot.posthoc.temperature import Temperature
@@ -31,9 +31,9 @@ __all__ = [
     "Platt",
     "Temperature",
     "Vector",
-    "calibrator_named",
+    "build_calibrator",
+    "check_splits",
     "compare",
     "default_candidates",
-    "doubts",
     "load",
 ]

@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from surefoot.checks import whole
 from surefoot.errors import BadInput
 from surefoot.metrics.summary import HIGHER_IS_BETTER, metrics_table
 from surefoot.posthoc.calibrator import Calibrator, Floats
 from surefoot.posthoc.identity import Identity
-from surefoot.posthoc.methods import METHODS, calibrator_named
+from surefoot.posthoc.methods import METHODS, build_calibrator
 from surefoot.predictions import Predictions
+from surefoot.validation import check_int
 
 __all__ = ["Auto", "Candidate", "check_metric", "default_candidates"]
 
@@ -34,8 +34,8 @@ class Candidate:
 
 def default_candidates() -> dict[str, Calibrator]:
     """Every calibrator by name, simplest first."""
-    named = {name: calibrator_named(name) for name in METHODS}
-    return {**named, "isotonic-pooled": calibrator_named("isotonic-pooled")}
+    named = {name: build_calibrator(name) for name in METHODS}
+    return {**named, "isotonic-pooled": build_calibrator("isotonic-pooled")}
 
 
 class Auto(Calibrator):
@@ -76,8 +76,8 @@ class Auto(Calibrator):
         """The metric is known, ``folds`` and ``seed`` are whole numbers, and the candidates are calibrators."""
         super().check_settings()
         check_metric(self.metric)
-        whole("folds", self.folds, 2)
-        whole("seed", self.seed, 0)
+        check_int("folds", self.folds, 2)
+        check_int("seed", self.seed, 0)
         for candidate in _checked(self.candidates).values():
             candidate.check_settings()
 

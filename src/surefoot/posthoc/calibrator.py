@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import NotFittedError
 
-from surefoot.door import as_path, as_scores
 from surefoot.errors import BadInput
 from surefoot.predictions import Predictions
+from surefoot.validation import as_path, as_scores
 
 __all__ = ["Calibrator", "NotFitted", "check_shape"]
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import chi2_contingency
 
-from surefoot.checks import fraction, whole
 from surefoot.errors import BadInput
 from surefoot.metrics.interval import Interval, intervals
 from surefoot.metrics.summary import HIGHER_IS_BETTER, metrics_table
 from surefoot.predictions import Predictions, check_predictions
+from surefoot.validation import check_fraction, check_int
 
-__all__ = ["Change", "Comparison", "compare", "doubts"]
+__all__ = ["Change", "Comparison", "check_splits", "compare"]
 
 FEWEST = 20  # rows on which a change is judged; the bootstrap of fewer is no guide to their noise
 SHOWN = ("accuracy", "nll", "brier", "ece", "adaptive_ece", "kce")
@@ -89,15 +89,15 @@ def compare(
     check_predictions("after", after)
     if len(before) != len(after) or (before.labels != after.labels).any():
         raise BadInput("before and after must be of the same rows with the same labels")
-    fraction("level", level)
-    count = whole("resamples", resamples, 10)
+    check_fraction("level", level)
+    count = check_int("resamples", resamples, 10)
     table = metrics_table()
     unknown = [name for name in metrics if name not in table]
     if unknown:
         raise BadInput(f"metrics must be among {', '.join(table)}; got {unknown[0]!r}")
     chosen = {name: table[name] for name in metrics}
     first, second = {n: m(before) for n, m in chosen.items()}, {n: m(after) for n, m in chosen.items()}
-    random = np.random.default_rng(whole("seed", seed, 0))
+    random = np.random.default_rng(check_int("seed", seed, 0))
     draws = {name: np.empty(count) for name in chosen}
     for index in range(count):
         rows = random.integers(0, len(before), len(before))
@@ -129,7 +129,7 @@ def _impossible(p: Predictions) -> int:
     return int(np.isneginf(p.log_true).sum())
 
 
-def doubts(val: Predictions, test: Predictions, used_before: bool = False) -> list[str]:
+def check_splits(val: Predictions, test: Predictions, used_before: bool = False) -> list[str]:
     """What may be wrong with fitting on ``val`` and judging on ``test``, in sentences; empty if nothing is seen."""
     check_predictions("val", val)
     check_predictions("test", test)

@@ -6,10 +6,10 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import logsumexp
 
-from surefoot.checks import positive
 from surefoot.posthoc.calibrator import Calibrator, Floats, check_shape
 from surefoot.posthoc.temperature import Temperature, scaled_logits
 from surefoot.predictions import Predictions
+from surefoot.validation import check_positive
 
 __all__ = ["EnsembleTemperature"]
 
@@ -68,7 +68,7 @@ class EnsembleTemperature(Calibrator):
 
     def check_learned(self) -> None:
         """A temperature above 0, and weights that sum to 1."""
-        positive("temperature_", self.temperature_)
+        check_positive("temperature_", self.temperature_)
         check_shape("weights_", self.weights_, (3,))
         if self.weights_.min() < 0 or abs(self.weights_.sum() - 1) > 1e-6:
             raise ValueError(f"weights_ must be at least 0 and sum to 1; got {self.weights_.tolist()}")

@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from surefoot.checks import whole
-from surefoot.door import as_path
 from surefoot.errors import BadInput
 from surefoot.files import replace_file
 from surefoot.posthoc.calibrator import Calibrator
 from surefoot.posthoc.methods import METHODS
+from surefoot.validation import as_path, check_int
 
 __all__ = ["load", "write_calibrator"]
 
@@ -79,8 +78,8 @@ def _read(document: dict[str, Any]) -> Calibrator:
         raise ValueError("its parts do not fit together")
     for name, value in learned.items():
         setattr(calibrator, name, _number(name, value))
-    calibrator.classes_ = np.arange(whole("classes", document["classes"], 2, _MOST_CLASSES))
-    calibrator.n_, calibrator.kind_ = whole("n", document["n"], 1), document.get("kind")
+    calibrator.classes_ = np.arange(check_int("classes", document["classes"], 2, _MOST_CLASSES))
+    calibrator.n_, calibrator.kind_ = check_int("n", document["n"], 1), document.get("kind")
     if calibrator.kind_ not in (None, "logits", "probs"):
         raise ValueError(f"kind must be 'logits' or 'probs'; got {calibrator.kind_!r}")
     calibrator.check_learned()

@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import logsumexp, softmax
 
-from surefoot.checks import positive, whole
 from surefoot.errors import BadInput
 from surefoot.posthoc.calibrator import Calibrator, Floats, check_shape
 from surefoot.posthoc.ovr import CLIP, check_every_class
 from surefoot.posthoc.temperature import Temperature
 from surefoot.predictions import Predictions
+from surefoot.validation import check_int, check_positive
 
 __all__ = ["Dirichlet", "Matrix", "Vector"]
 
@@ -119,9 +119,9 @@ class _Full(_Linear):
             if self.l2 != "auto":
                 raise BadInput(f"l2 must be a number or 'auto'; got {self.l2!r}")
         else:
-            positive("l2", self.l2)
-        whole("folds", self.folds, 2)
-        whole("seed", self.seed, 0)
+            check_positive("l2", self.l2)
+        check_int("folds", self.folds, 2)
+        check_int("seed", self.seed, 0)
 
     def check_learned(self) -> None:
         """A factor of each pair of classes, and an offset of each."""

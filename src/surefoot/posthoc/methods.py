@@ -11,7 +11,7 @@ from surefoot.posthoc.ovr import Beta, Platt
 from surefoot.posthoc.tables import BBQ, Histogram, Isotonic
 from surefoot.posthoc.temperature import Temperature
 
-__all__ = ["METHODS", "calibrator_named"]
+__all__ = ["METHODS", "build_calibrator"]
 
 # Simplest first.
 METHODS: dict[str, type[Calibrator]] = {
@@ -32,7 +32,7 @@ METHODS: dict[str, type[Calibrator]] = {
 }
 
 
-def calibrator_named(name: str) -> Calibrator:
+def build_calibrator(name: str) -> Calibrator:
     """A new calibrator of that name; ``"isotonic-pooled"`` is `Isotonic` with one map for all classes."""
     if name == "isotonic-pooled":
         return Isotonic(pooled=True)

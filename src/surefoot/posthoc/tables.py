@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from scipy.special import gammaln
 from sklearn.isotonic import IsotonicRegression
 
-from surefoot.checks import whole
 from surefoot.errors import BadInput
 from surefoot.metrics.bins import bin_edges, bin_of, check_bins
 from surefoot.posthoc.calibrator import Floats
 from surefoot.posthoc.ovr import OneVsRest, maps_of
 from surefoot.predictions import Predictions
+from surefoot.validation import check_int
 
 __all__ = ["BBQ", "Histogram", "Isotonic", "Tables"]
 
@@ -204,7 +204,7 @@ def _bbq(column: Floats, target: NDArray[np.bool_], least: float) -> Table:
 
 def bbq_numbers_of_bins(n: int) -> range:
     """From ⌊n^⅓/10⌋ to min(⌈n/5⌉, ⌈10 n^⅓⌉), at least 1 (the authors' code)."""
-    whole("n", n, 1)
+    check_int("n", n, 1)
     root = n ** (1 / 3)
     return range(max(1, int(root / 10)), max(1, min(-(-n // 5), int(np.ceil(10 * root)))) + 1)
 

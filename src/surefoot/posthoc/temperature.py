@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from surefoot.checks import positive
 from surefoot.errors import BadInput
 from surefoot.posthoc.calibrator import Calibrator, Floats
 from surefoot.predictions import Predictions
+from surefoot.validation import check_positive
 
 __all__ = ["Temperature", "fit_beta"]
 
@@ -73,7 +73,7 @@ class Temperature(Calibrator):
 
     def check_learned(self) -> None:
         """A temperature is above 0."""
-        positive("temperature_", self.temperature_)
+        check_positive("temperature_", self.temperature_)
 
     def number_of_parameters(self, classes: int) -> int:
         """One."""

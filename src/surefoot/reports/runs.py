@@ -18,7 +18,7 @@ from surefoot.reports.columns import Columns, read_columns, whole_lines
 from surefoot.reports.frames import sound_frame
 from surefoot.reports.places import Place
 from surefoot.training.journal import ARRAYS, JOURNAL, TIMINGS
-from surefoot.training.records import decode, restored
+from surefoot.training.records import decode, decode_nonfinite
 
 __all__ = ["Frames", "RunFacts", "number", "read_frames", "read_run"]
 
@@ -162,7 +162,7 @@ def _small(path: Path, notes: list[str], most: int = _LARGEST) -> dict[str, Any]
         if len(raw) > most:
             notes.append(f"{path.name} is too large to be one")
             return {}
-        found = restored(json.loads(raw))
+        found = decode_nonfinite(json.loads(raw))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, RecursionError):

@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.checks import nearest, whole
 from surefoot.errors import BadInput
 from surefoot.shift import blur, digital, noise, weather
 from surefoot.shift.draws import Draws
 from surefoot.shift.images import Images, as_floats, as_given, check_images
 from surefoot.threads import run_ranges
+from surefoot.validation import check_int, suggest
 
 __all__ = ["CORRUPTIONS", "EXTRA", "NAME", "SEVERITIES", "corrupt", "kinds_named", "try_kinds"]
 
@@ -99,8 +99,8 @@ def corrupt(images: Any, kind: str, severity: int, seed: int = 0) -> NDArray[Any
     """
     given = check_images(images)
     function, settings = _found(kind)
-    chosen = settings[whole("severity", severity, 1, 5) - 1]
-    whole("seed", seed, 0)
+    chosen = settings[check_int("severity", severity, 1, 5) - 1]
+    check_int("seed", seed, 0)
     found = np.empty_like(given)
 
     def block(first: int) -> None:
@@ -133,5 +133,5 @@ def try_kinds(images: Any, kinds: Sequence[str]) -> None:
 
 def _found(kind: Any) -> tuple[Corruption, Sequence[tuple[float, ...]]]:
     if not isinstance(kind, str) or kind not in _TABLE:
-        raise BadInput(f"corruption must be one of {', '.join(_TABLE)}; got {kind!r}{nearest(str(kind), _TABLE)}")
+        raise BadInput(f"corruption must be one of {', '.join(_TABLE)}; got {kind!r}{suggest(str(kind), _TABLE)}")
     return _TABLE[kind]

@@ -16,7 +16,7 @@ from surefoot.posthoc.calibrator import Calibrator
 from surefoot.predictions import Predictions
 from surefoot.shift.scores import SCORES, auroc_ood, fpr95_ood
 
-__all__ = ["CLEAN", "PLAIN", "TOGETHER", "Subject", "foreign_rows", "means", "quantities", "shifted_rows"]
+__all__ = ["CLEAN", "PLAIN", "TOGETHER", "Subject", "means", "ood_rows", "quantities", "shifted_rows"]
 
 CLEAN = "clean"  # the kind of images that are not corrupted
 PLAIN = "none"  # the method of predictions that are not calibrated
@@ -74,9 +74,7 @@ def shifted_rows(
     return rows
 
 
-def foreign_rows(
-    subjects: Sequence[Subject], clean: tuple[Pictures, Labels], foreign: Mapping[str, Pictures]
-) -> list[Row]:
+def ood_rows(subjects: Sequence[Subject], clean: tuple[Pictures, Labels], foreign: Mapping[str, Pictures]) -> list[Row]:
     """A row for each subject, foreign set and score: AUROC and FPR95 of telling it from the clean pictures."""
     rows = []
     for subject in subjects:

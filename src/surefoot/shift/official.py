@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.checks import whole
 from surefoot.data.formats import read_folder
 from surefoot.errors import BadInput
 from surefoot.shift.corruptions import kinds_named
+from surefoot.validation import check_int
 
 __all__ = ["OFFICIAL", "held_out", "official"]
 
@@ -32,7 +32,7 @@ def official(clean: str, kind: str, severity: int, root: Path | None, size: int 
     if clean not in OFFICIAL:
         raise BadInput(f"there are official corruptions of {', '.join(OFFICIAL)}; got {clean!r}; use generated ones")
     kinds_named([kind])
-    severity = whole("severity", severity, 1, 5)
+    severity = check_int("severity", severity, 1, 5)
     if root is None:
         raise BadInput(f"{OFFICIAL[clean]} needs a folder of data; give --data DIR or set SUREFOOT_DATA")
     folder = root / OFFICIAL[clean]

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from surefoot.checks import nearest
 from surefoot.errors import BadInput
 from surefoot.metrics.ranking import auroc_of, fpr95_of
 from surefoot.metrics.value import Value
 from surefoot.predictions import Predictions, check_predictions
+from surefoot.validation import suggest
 
 __all__ = ["SCORES", "auroc_ood", "fpr95_ood", "ood_scores"]
 
@@ -89,7 +89,7 @@ def ood_scores(p: Predictions, score: str = "max_probability") -> Floats:
     """
     check_predictions("p", p)
     if not isinstance(score, str) or score not in SCORES:
-        raise BadInput(f"score must be one of {', '.join(SCORES)}; got {score!r}{nearest(str(score), SCORES)}")
+        raise BadInput(f"score must be one of {', '.join(SCORES)}; got {score!r}{suggest(str(score), SCORES)}")
     return SCORES[score](p)
 
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from surefoot.checks import whole
-from surefoot.studies.facts import Library
+from surefoot.studies.facts import DatasetIndex
 from surefoot.studies.folder import StudyFolder
 from surefoot.studies.gather import gather
 from surefoot.studies.plan import make_plan
 from surefoot.studies.runner import Runner, Show, Task
 from surefoot.studies.spec import StudySpec, read_study, study_of
 from surefoot.studies.tables import Table, tables_of
+from surefoot.validation import check_int
 
 __all__ = ["StudyResult", "study"]
 
@@ -73,7 +73,7 @@ def study(
         others: folders of other studies; a run that is finished there is copied, not run again.
         show: is told how it goes; nobody by default.
     """
-    workers = whole("workers", workers, 1, 1024)
+    workers = check_int("workers", workers, 1, 1024)
     elsewhere = [Path(other) for other in others]
     check_studies(elsewhere)
     source = None
@@ -82,17 +82,17 @@ def study(
         source = Path(spec).read_bytes()
     else:
         found = spec if isinstance(spec, StudySpec) else study_of(spec)
-    library = Library(None if data is None else Path(data))
+    library = DatasetIndex(None if data is None else Path(data))
     folder = StudyFolder(Path(out))
     plan = make_plan(found, scale, library)
     with contextlib.ExitStack() as stack:
-        crew = None
+        pool = None
         if ray is not None:
-            from surefoot.studies.cluster import ray_crew
+            from surefoot.studies.cluster import ray_workers
 
             threads = max(run.spec.threads for run in plan.runs)
-            crew = stack.enter_context(ray_crew(ray, folder.path, workers, threads))
-        runner = Runner(plan, folder, library, workers, only, retry_failed, source, show, crew, elsewhere)
+            pool = stack.enter_context(ray_workers(ray, folder.path, workers, threads))
+        runner = Runner(plan, folder, library, workers, only, retry_failed, source, show, pool, elsewhere)
         complete = runner.run()
     outcome = "interrupted" if not complete else "incomplete" if runner.reason else "finished"
     return StudyResult(folder.path, outcome, runner.tasks, runner.reason)

@@ -18,11 +18,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from surefoot.errors import BadInput, MissingDependency, RunTaken
-from surefoot.studies.host import Files, Host, files_of, put_files
+from surefoot.errors import BadInput, MissingDependency, RunLocked
+from surefoot.studies.node_worker import Files, NodeWorker, files_of, put_files
 from surefoot.training.lock import locked
 
-__all__ = ["RayCrew", "RayWorker", "ray_crew"]
+__all__ = ["RayWorker", "RayWorkers", "ray_workers"]
 
 _STORE = 100 << 20  # bytes of shared memory; what goes through it is small
 _ANSWER = 10.0  # seconds within which a cluster must answer
@@ -30,7 +30,7 @@ _LISTEN = 1.0  # seconds that a host waits for its worker to speak
 
 
 @contextlib.contextmanager
-def ray_crew(address: str, study: Path, workers: int, threads: int) -> Iterator[RayCrew]:
+def ray_workers(address: str, study: Path, workers: int, threads: int) -> Iterator[RayWorkers]:
     """Connect to the cluster at ``address``, or start one (``"local"``) for as long as the block lasts."""
     place = study.resolve() / "ray"
     before = dict(os.environ)
@@ -45,7 +45,7 @@ def ray_crew(address: str, study: Path, workers: int, threads: int) -> Iterator[
             _read_anew(ray)
             with _short(place) as name, _ended(ray):
                 _start(ray, place, name, workers * threads) if address == "local" else _join(ray, address, threads)
-                yield RayCrew(ray, study / "runs", mark, threads)
+                yield RayWorkers(ray, study / "runs", mark, threads)
         finally:
             mark.unlink(missing_ok=True)
             if address == "local":
@@ -161,9 +161,9 @@ class RayWorker:
                 self._at.mkdir(parents=True, exist_ok=True)
                 try:
                     self._lock.enter_context(locked(self._at))
-                except RunTaken:
+                except RunLocked:
                     self._at = None
-                    self.heard = self._ray.put(([{"said": "taken"}], {}))
+                    self.heard = self._ray.put(([{"type": "taken"}], {}))
                     return
                 files = files_of(self._at)
             self._actor.order.remote(message, files)
@@ -176,13 +176,13 @@ class RayWorker:
             if files and self._at is not None:
                 put_files(self._at, files)
             if said is None:
-                self._left = self._ray.get(self._actor.bury.remote())
+                self._left = self._ray.get(self._actor.reap.remote())
         except self._ray.exceptions.RayError as error:
             self._left = 1, str(error)
             said = None
         for each in said or []:
             self.pid = each.get("pid", self.pid)
-        if said is None or any(each["said"] not in ("ready", "checked", "step") for each in said):
+        if said is None or any(each["type"] not in ("ready", "checked", "step") for each in said):
             self._at = None
             self._lock.close()
         if said is not None:
@@ -198,29 +198,29 @@ class RayWorker:
         """End it, whatever it does: a worker whose host is gone commits and leaves."""
         self._ray.kill(self._actor)
 
-    def bury(self) -> tuple[int, str]:
+    def reap(self) -> tuple[int, str]:
         """The exit code of one that has gone, and the last lines it left."""
         self._lock.close()
         return self._left
 
 
-class RayCrew:
+class RayWorkers:
     """The workers that are on the cluster, or on their way."""
 
     def __init__(self, ray: Any, runs: Path, mark: Path, threads: int) -> None:
         self._ray, self._runs, self._mark = ray, runs, str(mark)
         # Two calls at once: orders come while it listens.
-        self._host = ray.remote(Host).options(num_cpus=threads, max_concurrency=2, max_restarts=0)
+        self._node_worker = ray.remote(NodeWorker).options(num_cpus=threads, max_concurrency=2, max_restarts=0)
         self.workers: list[RayWorker] = []
 
-    def hire(self) -> RayWorker:
+    def spawn(self) -> RayWorker:
         """One more, as soon as the cluster has room."""
-        worker = RayWorker(self._ray, self._runs, self._host.remote(self._mark))
+        worker = RayWorker(self._ray, self._runs, self._node_worker.remote(self._mark))
         self.workers.append(worker)
         return worker
 
     def listen(self, timeout: float) -> Iterator[tuple[RayWorker, list[dict[str, Any]] | None]]:
-        """Who said what within the time; None for one that has gone, who is then no longer of the crew."""
+        """Who said what within the time; None for one that has gone, who is then no longer listed."""
         waited = {worker.heard: worker for worker in self.workers}
         if not waited:
             time.sleep(timeout)
@@ -248,5 +248,5 @@ class RayCrew:
         """End those that are left."""
         for worker in self.workers:
             worker.kill()
-            worker.bury()
+            worker.reap()
         self.workers.clear()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from surefoot.checks import nearest
 from surefoot.errors import BadInput
 from surefoot.training.spec import RunSpec
+from surefoot.validation import suggest
 
 __all__ = ["GRADIENTS", "PASSES", "cost_of", "steps_of"]
 
@@ -43,7 +43,7 @@ def cost_of(spec: RunSpec, rows: int) -> float:
     """
     name = spec.rule.name
     if name not in PASSES:
-        raise BadInput(f"rule must be one of {', '.join(PASSES)}; got {name!r}{nearest(name, PASSES)}")
+        raise BadInput(f"rule must be one of {', '.join(PASSES)}; got {name!r}{suggest(name, PASSES)}")
     steps = steps_of(spec, rows)
     found = steps * PASSES[name] * GRADIENTS.get(spec.loss.name, 1) * _size(spec, rows) / rows * _members(spec)
     if name in ("bulk", "dom"):

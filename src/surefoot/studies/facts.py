@@ -9,11 +9,11 @@ from surefoot.data.sets import load_set
 from surefoot.errors import BadInput
 from surefoot.training.spec import DataSpec
 
-__all__ = ["Library", "SetFacts"]
+__all__ = ["DatasetIndex", "DatasetInfo"]
 
 
 @dataclass(frozen=True)
-class SetFacts:
+class DatasetInfo:
     """Digest, numbers of examples, shape of one as a network sees it, classes."""
 
     digest: str
@@ -23,15 +23,15 @@ class SetFacts:
     classes: int
 
 
-class Library:
+class DatasetIndex:
     """The facts of data sets under a folder; where a set is missing, an error, or None if ``lenient``."""
 
     def __init__(self, root: Path | None, lenient: bool = False) -> None:
         self.root, self._lenient = root, lenient
-        self._known: dict[str, SetFacts | None] = {}
+        self._known: dict[str, DatasetInfo | None] = {}
         self.missing: list[str] = []
 
-    def of(self, name: str) -> SetFacts | None:
+    def of(self, name: str) -> DatasetInfo | None:
         """The facts of a set."""
         if name not in self._known:
             self._known[name] = self._read(name)
@@ -51,7 +51,7 @@ class Library:
                 raise BadInput(f"{what} must be at most {there:,} for {data.name}; got {wanted:,}")
         return known.train - data.val if data.train is None else data.train
 
-    def _read(self, name: str) -> SetFacts | None:
+    def _read(self, name: str) -> DatasetInfo | None:
         try:
             data = load_set(name, self.root)
         except BadInput as error:
@@ -62,4 +62,4 @@ class Library:
         shape = tuple(int(size) for size in data.x_train.shape[1:])
         if len(shape) == 3:  # images come with their channels last
             shape = (shape[2], shape[0], shape[1])
-        return SetFacts(data.digest(), len(data.x_train), len(data.x_test), shape, data.classes)
+        return DatasetInfo(data.digest(), len(data.x_train), len(data.x_test), shape, data.classes)

@@ -17,8 +17,8 @@ from surefoot.files import open_plain, replace_file
 from surefoot.studies.aliases import current_name, former_name
 from surefoot.studies.plan import Plan
 from surefoot.training.journal import read_to
-from surefoot.training.lock import taken
-from surefoot.training.records import canonical, restored
+from surefoot.training.lock import is_locked
+from surefoot.training.records import canonical, decode_nonfinite
 
 __all__ = ["StudyFolder", "default_folder"]
 
@@ -66,7 +66,7 @@ class StudyFolder:
         """``study.json``."""
         path = self.path / "study.json"
         try:
-            found = restored(json.loads(_plain_bytes(path)))
+            found = decode_nonfinite(json.loads(_plain_bytes(path)))
         except FileNotFoundError as error:
             raise BadInput(
                 f"there is no study in {str(self.path)!r}; make one with: surefoot study STUDY.toml --out DIR"
@@ -86,7 +86,7 @@ class StudyFolder:
     def result(self, name: str) -> dict[str, Any] | None:
         """A run's ``result.json``, if it has ended."""
         try:
-            found = restored(json.loads(_plain_bytes(self.run(name) / "result.json")))
+            found = decode_nonfinite(json.loads(_plain_bytes(self.run(name) / "result.json")))
         except (OSError, ValueError):
             return None
         kinds = {"outcome": str, "step": int, "final": dict}
@@ -139,9 +139,9 @@ class StudyFolder:
         if path.exists():  # a study that is over may lie where nothing can be written
             path.unlink(missing_ok=True)
 
-    def taken(self, name: str) -> bool:
+    def is_locked(self, name: str) -> bool:
         """Whether another process is running it now."""
-        return taken(self.run(name))
+        return is_locked(self.run(name))
 
     def _write(self, name: str, raw: bytes) -> None:
         path = self.path / name

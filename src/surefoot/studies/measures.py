@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from surefoot.checks import nearest
-from surefoot.studies.statistics import lead, partial, pearson, spearman
+from surefoot.statistics import lead, partial, pearson, spearman
 from surefoot.training.journal import read_to
+from surefoot.validation import suggest
 
 __all__ = ["check_measure", "heading", "measure", "quantities_of", "shown_stop", "with_sharpness"]
 
@@ -117,7 +117,7 @@ def _parsed(name: str) -> _Measure:
         return _Measure("", words, ends.get("from"), ends.get("until"))
     wanted = 1 if first in _OF_RUN else _RELATIONS.get(first)
     if wanted is None or len(words) != 1 + wanted or (ends and first == "best"):
-        near = nearest(first, (*_OF_RUN, *_RELATIONS)) if words else ""
+        near = suggest(first, (*_OF_RUN, *_RELATIONS)) if words else ""
         raise ValueError(
             f"a measure is a quantity (test.ece), one over the run (max train.ece: {', '.join(_OF_RUN)}) or a relation "
             f"(pearson train.ece sharpness: {', '.join(_RELATIONS)}; partial takes a third, which is held still); all "

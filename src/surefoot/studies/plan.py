@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from surefoot.errors import BadInput
+from surefoot.studies.axis_roles import check_baseline, roles_of, row_label
 from surefoot.studies.costs import cost_of, steps_of
-from surefoot.studies.facts import Library
+from surefoot.studies.facts import DatasetIndex
 from surefoot.studies.grid import Place, places
-from surefoot.studies.roles import check_baseline, roles_of, row_label
 from surefoot.studies.spec import SelectSpec, StudySpec
 from surefoot.training.spec import RunSpec, spec_of
 
@@ -59,7 +59,7 @@ class Plan:
         return None if self.study.select is None else _method_axis(self.study, self.study.select)
 
 
-def make_plan(study: StudySpec, scale: str | None, library: Library, choices: Choices | None = None) -> Plan:
+def make_plan(study: StudySpec, scale: str | None, library: DatasetIndex, choices: Choices | None = None) -> Plan:
     """The runs at a scale; those of the second stage of ``select`` are decided once there are ``choices``."""
     name, chosen_scale = study.at_scale(scale)
     found = places(study, chosen_scale, name)
@@ -84,7 +84,7 @@ def group_of(shown: Mapping[str, str], method_axis: str, select: SelectSpec, kno
 
 
 def _two_stages(
-    study: StudySpec, select: SelectSpec, found: list[Place], library: Library, choices: Choices | None
+    study: StudySpec, select: SelectSpec, found: list[Place], library: DatasetIndex, choices: Choices | None
 ) -> list[Planned]:
     axis = _method_axis(study, select)
     first = [place for place in found if place.shown[axis] == select.method]
@@ -125,7 +125,7 @@ def _method_axis(study: StudySpec, select: SelectSpec) -> str:
     return next(axis for axis, each in study.axes.items() if select.method in [entry.name for entry in each.entries])
 
 
-def _planned(place: Place, library: Library, stage: int = 1, unknown: Sequence[str] = ()) -> Planned:
+def _planned(place: Place, library: DatasetIndex, stage: int = 1, unknown: Sequence[str] = ()) -> Planned:
     label = place.label(unknown)
     spec = spec_of(place.table, label)
     try:

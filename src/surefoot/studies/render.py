@@ -7,8 +7,8 @@ import io
 import re
 from collections.abc import Callable, Sequence
 
-from surefoot.reports.text import plain
 from surefoot.studies.tables import Cell, Table
+from surefoot.text import plain
 from surefoot.training.records import canonical
 
 __all__ = ["FORMATS", "render"]

@@ -16,16 +16,16 @@ from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from surefoot.errors import BadInput, StorageFault, SurefootError
-from surefoot.studies.crew import Crew, Worker
-from surefoot.studies.facts import Library
+from surefoot.studies.facts import DatasetIndex
 from surefoot.studies.folder import StudyFolder
 from surefoot.studies.plan import Plan, Planned, make_plan
 from surefoot.studies.select import choose, described
+from surefoot.studies.workers import Worker, Workers
 from surefoot.training.members import members_of
 from surefoot.training.records import canonical
 
 if TYPE_CHECKING:
-    from surefoot.studies.cluster import RayCrew, RayWorker
+    from surefoot.studies.cluster import RayWorker, RayWorkers
 
     AnyWorker = Worker | RayWorker
 
@@ -110,13 +110,13 @@ class Runner:
         self,
         plan: Plan,
         folder: StudyFolder,
-        library: Library,
+        library: DatasetIndex,
         workers: int = 1,
         only: str | None = None,
         retry_failed: bool = False,
         source: bytes | None = None,
         show: Show | None = None,
-        crew: Crew | RayCrew | None = None,
+        pool: Workers | RayWorkers | None = None,
         others: Sequence[Path] = (),
     ) -> None:
         self._others = others
@@ -128,7 +128,7 @@ class Runner:
         self._checker: AnyWorker | None = None  # no run starts while it is at work
         self._asked = False
         self._idle_deaths = 0  # since a run was last heard of
-        self._crew = Crew() if crew is None else crew
+        self._pool = Workers() if pool is None else pool
         self._chosen: list[dict[str, Any]] | None = None
         self.tasks: list[Task] = []
         self.reason = ""
@@ -145,16 +145,16 @@ class Runner:
         if self._only is not None and not self._wanted(self.plan.runs):
             raise BadInput(f"--only {self._only!r} is in no label; there is {self.plan.runs[0].label!r}, for one")
         self._folder.begin(self.plan, self._source, self._chosen)
-        with self._show, self._signals(), contextlib.closing(self._crew):
+        with self._show, self._signals(), contextlib.closing(self._pool):
             self._admit()
             while self._asked or not self._over():
                 if not self._asked:
                     self._assign()
-                elif not self._crew.workers:
+                elif not self._pool.workers:
                     return False
                 else:
-                    self._crew.ask_to_leave()
-                for worker, said in self._crew.listen(_TICK):
+                    self._pool.ask_to_leave()
+                for worker, said in self._pool.listen(_TICK):
                     self._hear(worker, said)
                 self._show.tick(self.tasks, self.waiting)
         return True
@@ -231,7 +231,7 @@ class Runner:
         """Give every worker that has nothing to do the next run; hire as many as there is work for."""
         todo = [task for task in self.tasks if task.state in ("waiting", "elsewhere")]
         due = [task for task in todo if task.due <= time.monotonic()]
-        idle = [worker for worker in self._crew.workers if worker.ready and worker not in self._at]
+        idle = [worker for worker in self._pool.workers if worker.ready and worker not in self._at]
         if due and idle and self._checker is None and (parts := self._unchecked()):
             self._order_check(idle[0], parts)
         for worker in idle if self._checker is None else []:
@@ -239,9 +239,9 @@ class Runner:
             if task is None:
                 break
             self._order_run(worker, task)
-        coming = sum(not worker.ready for worker in self._crew.workers)
-        while len(self._crew.workers) < self._size and coming < len(due):
-            self._crew.hire()
+        coming = sum(not worker.ready for worker in self._pool.workers)
+        while len(self._pool.workers) < self._size and coming < len(due):
+            self._pool.spawn()
             coming += 1
 
     def _next(self, due: list[Task]) -> Task | None:
@@ -249,7 +249,7 @@ class Runner:
             task = due.pop(0)
             if self._ended_before(task):
                 continue
-            if not self._folder.taken(task.id):
+            if not self._folder.is_locked(task.id):
                 return task
             self._elsewhere(task)
         return None
@@ -297,7 +297,7 @@ class Runner:
             self._lost(worker)
             return
         for message in said:
-            match message["said"]:
+            match message["type"]:
                 case "ready":
                     worker.ready = True
                 case "checked":
@@ -320,9 +320,9 @@ class Runner:
 
     def _done(self, task: Task, message: dict[str, Any]) -> None:
         self._idle_deaths = 0
-        if message["said"] == "taken":
+        if message["type"] == "taken":
             self._elsewhere(task)
-        elif message["said"] == "failed":
+        elif message["type"] == "failed":
             note = f"{message['error']}\n\n{task.run.label}\n\n{message['trace']}"
             self._fail(task, message["error"], note)
         elif message["id"] != task.id:
@@ -347,7 +347,7 @@ class Runner:
 
     def _lost(self, worker: AnyWorker) -> None:
         """A worker has gone: its run is begun again from its checkpoint, a few times if it gets no further."""
-        code, left = worker.bury()
+        code, left = worker.reap()
         task = self._at.pop(worker, None)
         if self._asked:
             if task is not None:

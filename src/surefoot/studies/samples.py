@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from surefoot.checks import nearest
 from surefoot.errors import BadInput
+from surefoot.studies.axis_roles import roles_of, row_label
 from surefoot.studies.gather import GatheredStudy
 from surefoot.studies.measures import quantities_of
-from surefoot.studies.roles import roles_of, row_label
 from surefoot.studies.spec import TableSpec
+from surefoot.validation import suggest
 
 __all__ = ["Row", "rows_of"]
 
@@ -91,7 +91,7 @@ def _check_read(spec: TableSpec, rows: Sequence[Row], names: Sequence[str], read
         if numbers and all(np.isnan(each[name]) for each in numbers):
             for quantity in quantities_of(name):
                 if quantity not in read:
-                    near = nearest(quantity, sorted(read))
+                    near = suggest(quantity, sorted(read))
                     raise BadInput(
                         f"table {spec.name!r}: no run has readings of {quantity!r}{near}; see track in the base"
                     )

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
-from surefoot.reports.text import plain
 from surefoot.studies.runner import Task
+from surefoot.text import plain
 
 __all__ = ["Lines", "Live", "sentence"]
 

@@ -9,11 +9,11 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from surefoot.checks import nearest
 from surefoot.errors import BadInput
 from surefoot.studies.aliases import current_name, former_name
 from surefoot.studies.measures import check_measure
 from surefoot.training.spec import clear_error, read_toml
+from surefoot.validation import suggest
 
 __all__ = [
     "AxisSpec",
@@ -149,7 +149,7 @@ class SelectSpec(_Table):
     def _held_out(cls, given: str) -> str:
         known = [f"val.{name}" for name in ("nll", "accuracy", "brier", "ece", "adaptive_ece", "kce")]
         if given not in known:
-            near = nearest(given, known) if given.startswith("val.") else ""
+            near = suggest(given, known) if given.startswith("val.") else ""
             raise ValueError(f"choices are made on validation, by one of {', '.join(known)}; got {given!r}{near}")
         return given
 
@@ -322,12 +322,12 @@ class StudySpec(_Table):
             if scale in self.scales:
                 return scale, self.scales[scale]
         have = ", ".join(self.scales)
-        raise BadInput(f"scale must be one of {have}; got {wanted!r}{nearest(wanted, self.scales)}")
+        raise BadInput(f"scale must be one of {have}; got {wanted!r}{suggest(wanted, self.scales)}")
 
 
 def _known(place: str, name: str, choices: Any) -> None:
     if name not in choices:
-        hint = nearest(name, choices) or (f"; there are {', '.join(choices)}" if choices else "")
+        hint = suggest(name, choices) or (f"; there are {', '.join(choices)}" if choices else "")
         raise ValueError(f"{place}: there is no {name!r}{hint}")
 
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
 
-from surefoot.checks import nearest
 from surefoot.errors import BadInput
+from surefoot.statistics import Summary, correlated, holm, paired_t, sign_flips, spearman, summarise
+from surefoot.studies.axis_roles import check_baseline, roles_of
 from surefoot.studies.gather import GatheredStudy
 from surefoot.studies.measures import heading, shown_stop, with_sharpness
-from surefoot.studies.roles import check_baseline, roles_of
 from surefoot.studies.samples import Row, rows_of
 from surefoot.studies.spec import TableSpec, table_of
-from surefoot.studies.statistics import Summary, correlated, holm, paired_t, sign_flips, spearman, summarise
+from surefoot.validation import suggest
 
 __all__ = ["Cell", "Table", "tables_of"]
 
@@ -48,7 +48,7 @@ def tables_of(study: GatheredStudy, which: str | None = None, specs: Sequence[Ta
     names = [spec.name for spec in wanted]
     if which is not None:
         if which not in names:
-            raise BadInput(f"--which must be one of {', '.join(names)}; got {which!r}{nearest(which, names)}")
+            raise BadInput(f"--which must be one of {', '.join(names)}; got {which!r}{suggest(which, names)}")
         wanted = [spec for spec in wanted if spec.name == which]
     if len(wanted) == 1:
         return [_KINDS[wanted[0].kind](study, wanted[0])]

@@ -39,12 +39,12 @@ def main() -> None:
             line = line[os.write(channel, line) :]
 
     import surefoot.training.run  # noqa: F401  the long import comes before the first order
-    from surefoot.training.records import restored
+    from surefoot.training.records import decode_nonfinite
 
     try:
-        tell({"said": "ready", "pid": os.getpid()})
+        tell({"type": "ready", "pid": os.getpid()})
         for line in sys.stdin.buffer:
-            order = restored(json.loads(line))
+            order = decode_nonfinite(json.loads(line))
             tell(_check(order) if order["do"] == "check" else _run(order, tell))
     except BrokenPipeError:
         pass
@@ -57,7 +57,7 @@ def _leave(number: int, frame: FrameType | None) -> None:
 def _check(order: Mapping[str, Any]) -> dict[str, Any]:
     """Whether what the specs name can be built; the first that cannot is told."""
     from surefoot.errors import SurefootError
-    from surefoot.studies.parts import check_parts
+    from surefoot.studies.preflight import check_parts
     from surefoot.training.spec import spec_of
 
     try:
@@ -65,32 +65,32 @@ def _check(order: Mapping[str, Any]) -> dict[str, Any]:
             label = each["label"]
             check_parts(spec_of(each["spec"], label), tuple(each["shape"]), each["classes"])
     except (SurefootError, TypeError, ValueError) as error:
-        return {"said": "checked", "error": f"{label}: {error}"}
-    return {"said": "checked", "error": None}
+        return {"type": "checked", "error": f"{label}: {error}"}
+    return {"type": "checked", "error": None}
 
 
 def _run(order: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
-    from surefoot.errors import BadInput, RunTaken, StorageFault
+    from surefoot.errors import BadInput, RunLocked, StorageFault
     from surefoot.training.run import run
     from surefoot.training.spec import spec_of
 
     data = None if order["data"] is None else Path(order["data"])
     try:
         result = run(spec_of(order["spec"], order["label"]), Path(order["out"]), data, _Watch(tell))
-    except RunTaken:
-        return {"said": "taken"}
+    except RunLocked:
+        return {"type": "taken"}
     except BrokenPipeError:
         raise
     except (BadInput, StorageFault) as error:
         if isinstance(error.__cause__, OSError) and isinstance(error, StorageFault):
-            return {"said": "storage", "error": str(error)}
-        return {"said": "failed", "error": str(error), "trace": traceback.format_exc()}  # also files that were harmed
+            return {"type": "storage", "error": str(error)}
+        return {"type": "failed", "error": str(error), "trace": traceback.format_exc()}  # also files that were harmed
     except Exception as error:
         if isinstance(error, OSError) and error.errno in _FULL:
-            return {"said": "storage", "error": f"cannot write to {order['out']!r}: {error.strerror}"}
+            return {"type": "storage", "error": f"cannot write to {order['out']!r}: {error.strerror}"}
         first = (str(error).splitlines() or [""])[0]
-        return {"said": "failed", "error": f"{type(error).__name__}: {first}", "trace": traceback.format_exc()}
-    return {"said": "ended", "outcome": result.outcome, "step": result.step, "fresh": result.fresh,
+        return {"type": "failed", "error": f"{type(error).__name__}: {first}", "trace": traceback.format_exc()}
+    return {"type": "ended", "outcome": result.outcome, "step": result.step, "fresh": result.fresh,
             "id": result.folder.name, "ece": result.final.get("test.ece")}  # fmt: skip
 
 
@@ -110,7 +110,7 @@ class _Watch:
             return
         self._next = now + _PAUSE
         try:
-            self._tell({"said": "step", "step": step, "steps": steps, "loss": loss, "ece": self._ece})
+            self._tell({"type": "step", "step": step, "steps": steps, "loss": loss, "ece": self._ece})
         except BrokenPipeError:
             os.kill(os.getpid(), signal.SIGTERM)  # nobody listens: commit the next step and leave
 

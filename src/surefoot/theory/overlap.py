@@ -50,8 +50,8 @@ def _curvature(sample: Sample) -> list[Certificate]:
     own = float(np.mean(curvature.jacobian_norms**2 * logit_curvature_bound(p.probs)))
     return [
         *found,
-        inequality(name, "λ_max ≤ 2C_J² mean (1 − c)", left, 2 * square * p.doubt.mean(), bounded, form="tighter",
-                   error=error),
+        inequality(name, "λ_max ≤ 2C_J² mean (1 − c)", left, 2 * square * p.error_probability.mean(), bounded,
+                   form="tighter", error=error),
         inequality(name, "λ_max ≤ mean ‖J_i‖² max_k 2p_k(1 − p_k)", left, own, bounded, form="tighter", error=error),
     ]  # fmt: skip
 

@@ -11,7 +11,6 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from surefoot.checks import positive
 from surefoot.curvature.directions import PathPoint, curvature_along_sam
 from surefoot.curvature.hessian import Hessian
 from surefoot.curvature.parameters import select, split
@@ -20,6 +19,7 @@ from surefoot.forward import logits_of
 from surefoot.optim.two_pass import entropy_coefficients
 from surefoot.predictions import Predictions
 from surefoot.theory.certificate import Certificate, Hypothesis, inequality, pointwise
+from surefoot.validation import check_positive
 
 __all__ = ["SamStep", "entropy_slack", "largest_rho", "sam_certificates", "sam_step"]
 
@@ -92,7 +92,7 @@ def sam_step(model: nn.Module, inputs: Any, labels: Any, rho: float, points: int
 
     Cross-entropy, eval mode. The parameters are put back to the bit.
     """
-    positive("rho", rho)
+    check_positive("rho", rho)
     parameters = list(select(model).values())
     g = Hessian(model, inputs, labels).gradient()
     size = float(g.double().norm())
@@ -133,7 +133,7 @@ def largest_rho(model: nn.Module, inputs: Any, labels: Any, most: float = 1.0, p
     For small ρ the allowance −‖g‖/ρ is unbounded, so the condition holds near 0: ρ is halved until it does, and the
     last factor of two is searched by bisection.
     """
-    positive("most", most)
+    check_positive("most", most)
 
     def bounded(rho: float) -> bool:
         return sam_step(model, inputs, labels, rho, points).bounded

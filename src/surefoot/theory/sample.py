@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 
 def precise_ece(p: Predictions, bins: int) -> float:
     """`surefoot.metrics.ece` with Z of right answers as 1 − P̂ to full precision: 1e-30 is not 0 to an inequality."""
-    z = np.where(p.correct, p.doubt, -p.confidence)
+    z = np.where(p.correct, p.error_probability, -p.confidence)
     return float(np.abs(np.bincount(bin_of(p.confidence, check_bins(bins)), z)).sum() / len(p))
 
 
@@ -95,7 +95,7 @@ class Sample:
     def gap(self) -> Floats:
         """(n,) |Z| = |1{ŷ = y} − P̂|."""
         p = self.predictions
-        return np.where(p.correct, p.doubt, p.confidence)
+        return np.where(p.correct, p.error_probability, p.confidence)
 
     @property
     def moment(self) -> float:

@@ -10,24 +10,24 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from surefoot.checks import whole
 from surefoot.curvature import Sharpness
 from surefoot.data.prepare import Prepared, Split
-from surefoot.ensembles.names import ensemble_named
 from surefoot.ensembles.objective import EnsembleObjective
+from surefoot.ensembles.registry import build_ensemble
 from surefoot.errors import BadInput
 from surefoot.forward import logits_of
-from surefoot.losses.names import Facts, objective_named
 from surefoot.losses.objective import Objective
-from surefoot.models import model_named
+from surefoot.losses.registry import Facts, build_objective
+from surefoot.models import build_model
 from surefoot.optim import schedules
-from surefoot.optim.names import rule_named
+from surefoot.optim.registry import build_optimizer
 from surefoot.ranks import ALONE, Ranks
 from surefoot.seeds import reseed
 from surefoot.training.cadence import GROUPS, Every, Logarithmic
 from surefoot.training.loop import Batches
 from surefoot.training.spec import CadenceSpec, RunSpec
 from surefoot.training.tracker import Tracker
+from surefoot.validation import check_int
 
 __all__ = ["Assembled", "assemble", "fresh_model", "network_of", "objective_of"]
 
@@ -62,22 +62,22 @@ def fresh_model(spec: RunSpec, data: Prepared) -> nn.Module:
 
 def network_of(spec: RunSpec, objective: Objective, shape: tuple[int, ...], classes: int) -> nn.Module:
     """The spec's network as its ensemble and its loss need it, untrained; one member of a deep ensemble."""
-    model = model_named(spec.model.name, shape, classes, **spec.model.options)
+    model = build_model(spec.model.name, shape, classes, **spec.model.options)
     if spec.ensemble is not None and spec.ensemble.name != "deep":
         options = {key: value for key, value in spec.ensemble.options.items() if key != "anneal"}
-        model = ensemble_named(spec.ensemble.name, model, **options)
+        model = build_ensemble(spec.ensemble.name, model, **options)
     return objective.wrap(model)
 
 
 def objective_of(spec: RunSpec, facts: Facts) -> Objective:
     """The spec's loss as an objective, spread over the members of its ensemble."""
-    found = objective_named(spec.loss.name, spec.loss.options, facts)
+    found = build_objective(spec.loss.name, spec.loss.options, facts)
     if found.needs_validation and spec.data.val == 0:
         raise BadInput(f"loss {spec.loss.name} looks at validation examples after each epoch; set data.val")
     if spec.ensemble is None or spec.ensemble.name == "deep":
         return found
     anneal = spec.ensemble.options.get("anneal", 0)
-    return EnsembleObjective(found, facts.examples, whole("ensemble.anneal", anneal, 0))
+    return EnsembleObjective(found, facts.examples, check_int("ensemble.anneal", anneal, 0))
 
 
 def _facts(data: Prepared) -> Facts:
@@ -99,7 +99,7 @@ def assemble(spec: RunSpec, data: Prepared, ranks: Ranks = ALONE) -> Assembled:
     def curvature() -> Sharpness:
         return Sharpness(model, *own(train), loss, ranks=over)
 
-    optimizer = rule_named(spec.rule.name, model, spec.rule.options, curvature)
+    optimizer = build_optimizer(spec.rule.name, model, spec.rule.options, curvature)
     size = rows if spec.stop.batch == "full" else int(spec.stop.batch)
     if size > rows:
         raise BadInput(f"stop.batch is {size:,}, and there are {rows:,} training examples; make it 'full'")

@@ -6,8 +6,8 @@ import math
 import numbers
 from dataclasses import dataclass, field
 
-from surefoot.checks import whole
 from surefoot.errors import BadInput
+from surefoot.validation import check_int
 
 __all__ = ["GROUPS", "Budget", "Every", "Logarithmic"]
 
@@ -25,7 +25,7 @@ class Every:
     steps: int
 
     def __post_init__(self) -> None:
-        whole("every", self.steps, 1)
+        check_int("every", self.steps, 1)
 
     def due(self, step: int, since: int | None = None) -> bool:
         """Whether to read at ``step``: a step of ours is it, or lies after ``since``, the one before by default."""
@@ -42,8 +42,8 @@ class Logarithmic:
     _steps: frozenset[int] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        whole("log", self.count, 2)
-        whole("total", self.total, 1)
+        check_int("log", self.count, 2)
+        check_int("total", self.total, 1)
         spaced = {round(self.total ** (place / (self.count - 1))) for place in range(self.count)}
         object.__setattr__(self, "_steps", frozenset({0} | spaced))
 

@@ -6,16 +6,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from surefoot.errors import RunTaken
+from surefoot.errors import RunLocked
 from surefoot.forward import CHUNK
 from surefoot.metrics import ece
 from surefoot.posthoc.temperature import Temperature
 from surefoot.predictions import Predictions
 from surefoot.training.journal import Notebook
 from surefoot.training.members import members_of
-from surefoot.training.opened import Opened
+from surefoot.training.opened import LoadedRun
 from surefoot.training.readings import calibration_of, margins_of
-from surefoot.training.records import parted
+from surefoot.training.records import split_arrays
 from surefoot.training.spec import RunSpec
 
 __all__ = ["read_together", "train_members"]
@@ -24,13 +24,13 @@ __all__ = ["read_together", "train_members"]
 def train_members(spec: RunSpec, one: Callable[[int, RunSpec], Any]) -> Any | None:
     """Run the members by ``one(place, spec)``; the first result that is not "finished", else None.
 
-    Members that another process is running are left to it, and `RunTaken` is raised once all others are done.
+    Members that another process is running are left to it, and `RunLocked` is raised once all others are done.
     """
-    taken: RunTaken | None = None
+    taken: RunLocked | None = None
     for place, member in enumerate(members_of(spec)):
         try:
             result = one(place, member)
-        except RunTaken as error:
+        except RunLocked as error:
             taken = error
             continue
         if result.outcome != "finished":
@@ -40,7 +40,7 @@ def train_members(spec: RunSpec, one: Callable[[int, RunSpec], Any]) -> Any | No
     return None
 
 
-def read_together(folder: Path, opened: Opened) -> list[dict[str, Any]]:
+def read_together(folder: Path, opened: LoadedRun) -> list[dict[str, Any]]:
     """One reading of the mean of all members, written into the journal of ``folder``."""
     parts = {"train": opened.data.train, "test": opened.data.test, "val": opened.data.val}
     said = {name: Predictions.of(opened.model, *part, CHUNK) for name, part in parts.items() if part is not None}
@@ -53,4 +53,4 @@ def read_together(folder: Path, opened: Opened) -> list[dict[str, Any]]:
     notebook = Notebook(folder, (0, 0))
     notebook.append(reading)
     notebook.close()
-    return [parted(reading)[0]]
+    return [split_arrays(reading)[0]]

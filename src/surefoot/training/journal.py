@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from surefoot.errors import BadInput, StorageFault
-from surefoot.training.records import Record, decode, encode, parted
+from surefoot.training.records import Record, decode, encode, split_arrays
 
 __all__ = ["ARRAYS", "JOURNAL", "TIMINGS", "Journal", "Notebook", "read_journal", "read_to"]
 
@@ -100,7 +100,7 @@ class Notebook:
 
     def append(self, reading: Mapping[str, Any]) -> None:
         """Write a reading: numbers here, lists and tables there."""
-        scalars, arrays = parted(reading)
+        scalars, arrays = split_arrays(reading)
         self._scalars.append(scalars)
         if arrays is not None:
             self._arrays.append(arrays)

@@ -8,26 +8,26 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from surefoot.errors import RunTaken
+from surefoot.errors import RunLocked
 
-__all__ = ["locked", "taken"]
+__all__ = ["is_locked", "locked"]
 
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold the lock; `RunTaken` if someone else does."""
+    """Hold the lock; `RunLocked` if someone else does."""
     handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o666)
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise RunTaken(f"another process is running {folder.name}; wait for it, or stop it") from error
+            raise RunLocked(f"another process is running {folder.name}; wait for it, or stop it") from error
         yield
     finally:
         os.close(handle)
 
 
-def taken(folder: Path) -> bool:
+def is_locked(folder: Path) -> bool:
     """Whether another process holds it now."""
     try:
         handle = os.open(folder / "lock", os.O_RDONLY)

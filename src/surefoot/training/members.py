@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from surefoot.checks import known_options, whole
 from surefoot.training.spec import RunSpec
+from surefoot.validation import check_int, check_options
 
 __all__ = ["members_of"]
 
@@ -14,6 +14,6 @@ def members_of(spec: RunSpec) -> list[RunSpec]:
     A run without an ensemble that has one of those seeds is that member, and is not trained again.
     """
     assert spec.ensemble is not None
-    known_options("ensemble deep", spec.ensemble.options, ["members"])
-    size = whole("ensemble.members", spec.ensemble.options.get("members", 5), 1)
+    check_options("ensemble deep", spec.ensemble.options, ["members"])
+    size = check_int("ensemble.members", spec.ensemble.options.get("members", 5), 1)
     return [spec.model_copy(update={"ensemble": None, "seed": spec.seed * size + m}) for m in range(size)]

@@ -19,11 +19,11 @@ from surefoot.training.checkpoint import Checkpoint, load_best, load_checkpoint,
 from surefoot.training.members import members_of
 from surefoot.training.spec import RunSpec, spec_of
 
-__all__ = ["Opened", "open_run"]
+__all__ = ["LoadedRun", "open_run"]
 
 
 @dataclass(frozen=True)
-class Opened:
+class LoadedRun:
     """What a run holds; ``step`` is that of the weights."""
 
     folder: Path
@@ -33,7 +33,7 @@ class Opened:
     step: int
 
 
-def open_run(path: Path, data_root: Path | None = None, best: bool = False) -> Opened:
+def open_run(path: Path, data_root: Path | None = None, best: bool = False) -> LoadedRun:
     """Open a run's folder (its newest checkpoint, or its best one) or one of its ``.safetensors`` files.
 
     The model of a deep ensemble is that of its members, which are opened beside it.
@@ -61,7 +61,7 @@ def open_run(path: Path, data_root: Path | None = None, best: bool = False) -> O
         places = [folder.parent / member.run_id(raw.digest()) for member in members_of(spec)]
         members = [open_run(place, data_root, best) for place in places]
         together = DeepEnsemble([member.model for member in members]).eval()
-        return Opened(folder, spec, data, together, max(member.step for member in members))
+        return LoadedRun(folder, spec, data, together, max(member.step for member in members))
     tensors, meta = _checkpoint(path, best)
     model = fresh_model(spec, data)
     weights = {name.removeprefix("model/"): value for name, value in tensors.items() if _of_model(name)}
@@ -69,7 +69,7 @@ def open_run(path: Path, data_root: Path | None = None, best: bool = False) -> O
         model.load_state_dict(weights)
     except RuntimeError as error:
         raise BadInput(f"the checkpoint in {str(folder)!r} does not fit the model of its spec") from error
-    return Opened(folder, spec, data, model.eval(), int(meta["step"]))
+    return LoadedRun(folder, spec, data, model.eval(), int(meta["step"]))
 
 
 def _ended_at(folder: Path) -> int | None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from surefoot.training.journal import read_journal
-from surefoot.training.records import restored
+from surefoot.training.records import decode_nonfinite
 
 __all__ = ["overview", "run_folders"]
 
@@ -44,7 +44,7 @@ def _one(place: Path) -> dict[str, Any]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return _table(restored(json.loads(path.read_text())))
+        return _table(decode_nonfinite(json.loads(path.read_text())))
     except (OSError, ValueError):
         return {}
 

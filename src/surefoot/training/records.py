@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["Record", "canonical", "decode", "encode", "parted", "restored"]
+__all__ = ["Record", "canonical", "decode", "decode_nonfinite", "encode", "split_arrays"]
 
 Record = dict[str, Any]
 
@@ -40,13 +40,13 @@ def decode(line: bytes) -> Record | None:
         found = json.loads(line)
         if not isinstance(found, dict) or not _holds(line, found.pop(_SUM, None)):
             return None
-        record: Record = restored(found)
+        record: Record = decode_nonfinite(found)
     except (ValueError, RecursionError):  # no JSON, letters that no text has, or brackets without end
         return None
     return record
 
 
-def parted(reading: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any] | None]:
+def split_arrays(reading: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """A reading's numbers, and its lists and tables with the step, if it has any."""
     scalars = {name: value for name, value in reading.items() if not isinstance(value, list | dict)}
     arrays = {name: value for name, value in reading.items() if isinstance(value, list | dict)}
@@ -81,10 +81,10 @@ def _plain(value: Any) -> Any:
     return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
 
 
-def restored(value: Any) -> Any:
+def decode_nonfinite(value: Any) -> Any:
     """What `canonical` wrote, read as JSON, with words for numbers that are not finite made numbers again."""
     if isinstance(value, dict):
-        return {key: restored(item) for key, item in value.items()}
+        return {key: decode_nonfinite(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [restored(item) for item in value]
+        return [decode_nonfinite(item) for item in value]
     return _NOT_FINITE.get(value, value) if isinstance(value, str) else value

@@ -35,7 +35,7 @@ from surefoot.ranks import Ranks, all_ranks
 from surefoot.training.assemble import assemble
 from surefoot.training.best import Best
 from surefoot.training.checkpoint import load_newest, save_best, save_checkpoint
-from surefoot.training.coupling import coupling
+from surefoot.training.correlations import sharpness_correlations
 from surefoot.training.deep import read_together, train_members
 from surefoot.training.examples import write_examples
 from surefoot.training.journal import JOURNAL, TIMINGS, Journal, Notebook, read_journal
@@ -43,8 +43,8 @@ from surefoot.training.lock import locked
 from surefoot.training.loop import Outcome, train
 from surefoot.training.members import members_of
 from surefoot.training.opened import open_run
-from surefoot.training.records import canonical, parted, restored
-from surefoot.training.shifted import foreign_sets, read_shift
+from surefoot.training.records import canonical, decode_nonfinite, split_arrays
+from surefoot.training.shifted import ood_sets, read_shift
 from surefoot.training.spec import RunSpec, spec_of
 from surefoot.training.state import pack, unpack
 
@@ -113,7 +113,7 @@ def _run(spec: RunSpec, ranks: Ranks, out: Path, data_root: Path | None, watch: 
                 folder.mkdir(parents=True, exist_ok=True)
                 held.enter_context(locked(folder))
                 _begin(spec, folder, data, other_versions)
-            foreign = {} if spec.shift is None else foreign_sets(spec.shift, data, data_root)
+            foreign = {} if spec.shift is None else ood_sets(spec.shift, data, data_root)
         done = _result(folder)
         if done is not None:
             return Result(folder, done["outcome"], done["step"], done["final"], fresh=False)
@@ -169,10 +169,10 @@ def _carry_on(spec: RunSpec, ranks: Ranks, folder: Path, data: Prepared, foreign
         unpack(model, optimizer, tracker, objective, tensors, meta)
         start, offsets = meta["step"], tuple(meta["offsets"])
         if best is not None:
-            best.load_state_dict(restored(meta["best"]))
+            best.load_state_dict(decode_nonfinite(meta["best"]))
     if ranks.mean(start) != start:
         raise BadInput(f"the ranks see different checkpoints of {folder.name}; give all the same folder as --out")
-    desk = _Desk(folder, offsets) if ranks.first else _Bystander()
+    desk = RunWriter(folder, offsets) if ranks.first else NullWriter()
     readings = read_journal(folder / JOURNAL)[0] if ranks.first else []
 
     def commit(step: int) -> None:
@@ -184,7 +184,7 @@ def _carry_on(spec: RunSpec, ranks: Ranks, folder: Path, data: Prepared, foreign
         if best is not None and best.exhausted:
             reading = {**reading, **tracker.rest()}  # the last one: as whole as that of a run of all its steps
         desk.note(reading)
-        readings.append(parted(reading)[0])
+        readings.append(split_arrays(reading)[0])
         if best is not None and improved:
             desk.keep(model, {"step": best.step, best.metric: best.value})
 
@@ -218,7 +218,7 @@ def _carry_on(spec: RunSpec, ranks: Ranks, folder: Path, data: Prepared, foreign
     return Result(folder, outcome.kind, outcome.step, {**_last(readings), **shifted}, fresh=True)
 
 
-class _Bystander:
+class NullWriter:
     """What a rank that is not the first writes: nothing."""
 
     def note(self, reading: dict[str, Any]) -> None:
@@ -234,7 +234,7 @@ class _Bystander:
         """No more follows."""
 
 
-class _Desk(_Bystander):
+class RunWriter(NullWriter):
     """What a run writes as it goes on, in its folder."""
 
     def __init__(self, folder: Path, offsets: tuple[int, int]) -> None:
@@ -282,7 +282,7 @@ def _finish(
 ) -> None:
     final = {**_last(readings), **shifted}
     found: dict[str, Any] = {"outcome": outcome.kind, "step": outcome.step, "final": final}
-    found["correlations"] = coupling(readings)
+    found["correlations"] = sharpness_correlations(readings)
     if best is not None:
         found["best"] = {"metric": best.metric, "value": best.value, "step": best.step}
     with replace_file(folder / "result.json") as stream:
@@ -291,7 +291,7 @@ def _finish(
 
 def _result(folder: Path) -> dict[str, Any] | None:
     try:
-        found = restored(json.loads((folder / "result.json").read_text()))
+        found = decode_nonfinite(json.loads((folder / "result.json").read_text()))
     except (FileNotFoundError, ValueError):
         return None
     return found if isinstance(found, dict) and {"outcome", "step", "final"} <= set(found) else None

@@ -14,23 +14,23 @@ from surefoot.forward import CHUNK
 from surefoot.posthoc.temperature import Temperature
 from surefoot.predictions import Predictions
 from surefoot.shift.corruptions import kinds_named, try_kinds
-from surefoot.shift.foreign import foreign_by_name
-from surefoot.shift.measure import Subject, foreign_rows, quantities, shifted_rows
+from surefoot.shift.measure import Subject, ood_rows, quantities, shifted_rows
+from surefoot.shift.ood import ood_by_name
 from surefoot.shift.sources import generated
 from surefoot.shift.view import View
 from surefoot.training.spec import ShiftSpec
 
-__all__ = ["foreign_sets", "read_shift"]
+__all__ = ["ood_sets", "read_shift"]
 
 
-def foreign_sets(spec: ShiftSpec, data: Prepared, root: Path | None) -> dict[str, NDArray[Any]]:
+def ood_sets(spec: ShiftSpec, data: Prepared, root: Path | None) -> dict[str, NDArray[Any]]:
     """The foreign pictures that a run will be asked about, read before it trains: a missing file is said at once.
 
     So is a corruption that these images cannot have, such as another saturation of grey ones.
     """
     view = View(data)
     try_kinds(view.pictures(data.test[0][:1]), kinds_named(spec.corruptions))
-    return {name: images[: spec.rows] for name, images in foreign_by_name(spec.ood, root, view.shape).items()}
+    return {name: images[: spec.rows] for name, images in ood_by_name(spec.ood, root, view.shape).items()}
 
 
 def read_shift(
@@ -46,4 +46,4 @@ def read_shift(
     subject = Subject("run", predict, held)
     clean = view.pictures(data.test[0])[: spec.rows], data.test[1].numpy()[: spec.rows]
     rows = shifted_rows([subject], clean, generated(*clean), kinds_named(spec.corruptions), spec.severities)
-    return quantities(rows, foreign_rows([subject], clean, foreign))
+    return quantities(rows, ood_rows([subject], clean, foreign))

@@ -11,10 +11,10 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from surefoot.checks import nearest
 from surefoot.errors import BadInput
 from surefoot.training.cadence import GROUPS
 from surefoot.training.records import canonical
+from surefoot.validation import suggest
 
 __all__ = [
     "BestSpec", "DataSpec", "Named", "RunSpec", "ScheduleSpec", "ShiftSpec", "StopSpec", "TrackSpec", "number_of",
@@ -337,7 +337,7 @@ def clear_error(
     message = f"{source}: {place}{': ' if place else ''}{first['msg'].removeprefix('Value error, ')}"
     if first["type"] == "extra_forbidden":
         known = keys_at(first["loc"][:-1])
-        hint = nearest(parts[-1], known) or (f"; there are {', '.join(known)}" if known else "")
+        hint = suggest(parts[-1], known) or (f"; there are {', '.join(known)}" if known else "")
         message = f"{source}: there is no key {place!r}{hint}"
     elif first["type"] not in ("missing", "value_error"):
         message += f"; got {first['input']!r}"

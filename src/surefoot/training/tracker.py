@@ -12,11 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from surefoot.checks import whole
 from surefoot.curvature import jacobian_norms
-from surefoot.curvature.losses import CrossEntropy, loss_named
+from surefoot.curvature.losses import CrossEntropy, as_loss
 from surefoot.curvature.problem import Loss
-from surefoot.door import as_path
 from surefoot.errors import BadInput
 from surefoot.forward import CHUNK, logits_of
 from surefoot.metrics import ece
@@ -30,6 +28,7 @@ from surefoot.training.journal import JOURNAL, Notebook, read_journal
 from surefoot.training.loggers import Logger, Loggers
 from surefoot.training.readings import arrays_of, calibration_of, margins_of
 from surefoot.training.splits import Split, as_split
+from surefoot.validation import as_path, check_int
 
 __all__ = ["Cadence", "Split", "Tracker", "as_split"]
 
@@ -102,19 +101,19 @@ class Tracker:
         ranks: bool = False,
     ) -> None:
         self._model, self._optimizer, self._loss = unwrapped(model), _checked_optimizer(optimizer), loss
-        self._seed = whole("seed", seed, 0)
+        self._seed = check_int("seed", seed, 0)
         self._ranks = all_ranks() if ranks else ALONE
         given = {"train": train, "test": test} | ({} if val is None else {"val": val})
         with self._ranks.agreeing():
             self._parts = {name: as_split(name, each) for name, each in given.items()}
         self._labels = {name: self._ranks.rows(y) for name, (_, y) in self._parts.items()}  # of all ranks
         rows = len(self._labels["train"])
-        self._batch = rows if batch_size is None else min(whole("batch_size", batch_size, 1), rows)
+        self._batch = rows if batch_size is None else min(check_int("batch_size", batch_size, 1), rows)
         self._cadences = _cadences(every, budget)
         self._eps, self._norm = eps, norm
         if ("robust" in self._cadences) != (eps is not None):
             raise BadInput("readings of 'robust' margins and eps go together; give both or neither")
-        some = None if sample is None else whole("sample", sample, self._ranks.count)
+        some = None if sample is None else check_int("sample", sample, self._ranks.count)
         counts = {name: len(y) for name, y in self._labels.items()}
         self._curvatures = Curvatures(
             self._model, self._parts, counts, loss, self._batch, self._seed, some, self._optimizer, self._ranks
@@ -127,7 +126,7 @@ class Tracker:
         self._notebook: Notebook | None = None
         self._offsets: tuple[int, int] | None = None  # where the journal ends, once it was opened
         self._loggers = Loggers(loggers if self._ranks.first else ())
-        self._start = whole("start", start, 0)
+        self._start = check_int("start", start, 0)
         self._read_at = -1
         self._due: list[str] = []
         self._at: int | None = None  # the step that it was told of last
@@ -169,7 +168,7 @@ class Tracker:
 
     def step(self, index: int, everything: bool = False) -> dict[str, Any] | None:
         """Called after update ``index`` (from 0): the reading of step ``index`` + 1, if it is due or ``everything``."""
-        step = whole("index", index, 0) + 1
+        step = check_int("index", index, 0) + 1
         if self._at is not None and step < self._at:
             raise BadInput(
                 f"index must not go back; got {index} after {self._at - 1}: count updates through all epochs, not "
@@ -292,7 +291,7 @@ class Tracker:
 
     def _bounds(self, part: str, x: Tensor, p: Predictions, ball: Robust | None, record: dict[str, Any]) -> float:
         """The theorems at this reading; with curvature on the training set, where the loss is cross-entropy."""
-        if part != "train" or not isinstance(loss_named(self._loss), CrossEntropy):
+        if part != "train" or not isinstance(as_loss(self._loss), CrossEntropy):
             record.update(bounds_of(part, p, None, ball))
             return 0.0
         reading = self._curvatures.verified(record)
@@ -339,7 +338,7 @@ def _cadences(every: int | Cadence | Mapping[str, int | Cadence] | None, budget:
     if not isinstance(every, Mapping):
         every = dict.fromkeys(_DEFAULT, 50 if every is None else every)
     return {
-        name: each if isinstance(each, Cadence) else Every(whole("every", each, 1))
+        name: each if isinstance(each, Cadence) else Every(check_int("every", each, 1))
         for name, each in zip(_known(every), every.values(), strict=True)
     }
 

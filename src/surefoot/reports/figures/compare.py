@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from surefoot.reports.figures.names import rate_text, seeds_text, setting_text
+from surefoot.reports.figures.labels import rate_text, seeds_text, setting_text
 from surefoot.reports.runs import RunFacts, number
 from surefoot.reports.specs import shared_and_own
-from surefoot.studies.statistics import summarise
+from surefoot.statistics import summarise
 from surefoot.training.records import canonical
 
 __all__ = ["by_setting", "census", "compare", "labels", "not_beaten", "settings", "spread"]

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from surefoot.reports.figures.colours import Look
-from surefoot.reports.figures.curves import Floats, Sureness, sureness
-from surefoot.reports.figures.names import rate_text
-from surefoot.reports.figures.strokes import QUIET, Drawn, draw_key, first_few, new_figure, said, sample
-from surefoot.reports.figures.thin import evenly
+from surefoot.reports.figures.curves import ConfidenceCurve, Floats, confidence_curve
+from surefoot.reports.figures.downsample import evenly
+from surefoot.reports.figures.labels import rate_text
+from surefoot.reports.figures.mpl_style import QUIET, Drawn, draw_key, first_few, new_figure, said, sample
 from surefoot.reports.runs import RunFacts, read_frames
 
 if TYPE_CHECKING:
@@ -58,18 +58,18 @@ def confidence(drawn: Sequence[Drawn]) -> Figure | None:
     return figure
 
 
-def _last(run: RunFacts) -> Sureness | None:
-    return sureness(read_frames(run.place.folder, lambda total: evenly(total, 1)).frames)
+def _last(run: RunFacts) -> ConfidenceCurve | None:
+    return confidence_curve(read_frames(run.place.folder, lambda total: evenly(total, 1)).frames)
 
 
-def _shares(axes: Axes, kept: Sureness, look: Look) -> None:
+def _shares(axes: Axes, kept: ConfidenceCurve, look: Look) -> None:
     centre, width = _bins(kept.shares)
     axes.bar(centre, kept.shares, width, color=look[0])
     for value, (_, own) in zip((kept.mean_confidence, kept.mean_accuracy), _MEANS, strict=True):
         axes.axvline(value, **own)
 
 
-def _reliability(axes: Axes, kept: Sureness, look: Look) -> None:
+def _reliability(axes: Axes, kept: ConfidenceCurve, look: Look) -> None:
     centre, width = _bins(kept.count)
     some = kept.count > 0
     axes.bar(centre[some], kept.accuracy[some], width, color=look[0])

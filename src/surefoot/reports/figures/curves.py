@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from surefoot.reports.runs import RunFacts
 
-__all__ = ["Floats", "Sureness", "curve", "mean_curve", "sureness"]
+__all__ = ["ConfidenceCurve", "Floats", "confidence_curve", "curve", "mean_curve"]
 
 Floats = NDArray[np.float64]
 
@@ -39,7 +39,7 @@ def mean_curve(runs: Sequence[RunFacts], name: str) -> tuple[Floats, Floats]:
 
 
 @dataclass(frozen=True)
-class Sureness:
+class ConfidenceCurve:
     """Paper B's Figure 1 for one reading: shares of examples by confidence, and accuracy by bin; NaN if it is empty."""
 
     step: int
@@ -69,7 +69,7 @@ class Sureness:
         return float(values[some] @ self.count[some]) / total if total else math.nan
 
 
-def sureness(frames: Sequence[Mapping[str, Any]], part: str = "test") -> Sureness | None:
+def confidence_curve(frames: Sequence[Mapping[str, Any]], part: str = "test") -> ConfidenceCurve | None:
     """Of the last frame that holds histograms; None if there is none, or if they are harmed."""
     for frame in reversed(frames):
         table, counts = frame.get(f"{part}.reliability"), frame.get(f"{part}.confidence_histogram")
@@ -79,5 +79,5 @@ def sureness(frames: Sequence[Mapping[str, Any]], part: str = "test") -> Surenes
         except (TypeError, KeyError, ValueError, OverflowError):
             continue
         if shares.ndim == 1 and shares.sum() > 0 and len({each.shape for each in columns}) == 1:
-            return Sureness(int(frame["step"]), shares / shares.sum(), *columns)
+            return ConfidenceCurve(int(frame["step"]), shares / shares.sum(), *columns)
     return None

@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from surefoot.reports.figures.compare import census, settings
 from surefoot.reports.figures.curves import curve
-from surefoot.reports.figures.names import rate_text, seeds_text
-from surefoot.reports.figures.panels import PANELS, Panel
-from surefoot.reports.figures.portrait import horizon, portrait
-from surefoot.reports.figures.strokes import (
+from surefoot.reports.figures.labels import rate_text, seeds_text
+from surefoot.reports.figures.mpl_style import (
     DASHES,
     QUIET,
     Drawn,
@@ -25,6 +23,8 @@ from surefoot.reports.figures.strokes import (
     said,
     sample,
 )
+from surefoot.reports.figures.panels import PANELS, Panel
+from surefoot.reports.figures.portrait import horizon, portrait
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

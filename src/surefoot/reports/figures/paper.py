@@ -15,8 +15,8 @@ from surefoot.files import replace_file
 from surefoot.reports.figures.colours import looks
 from surefoot.reports.figures.confidence import confidence
 from surefoot.reports.figures.morosini2026 import dynamics, horizons, method, portraits
+from surefoot.reports.figures.mpl_style import STYLE, Drawn
 from surefoot.reports.figures.severities import shift_figure
-from surefoot.reports.figures.strokes import STYLE, Drawn
 from surefoot.reports.figures.tan2026 import ascent, sweep_figure, temperature
 from surefoot.reports.places import places
 from surefoot.reports.runs import read_run

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from surefoot.reports.runs import RunFacts, number
-from surefoot.studies.statistics import lead, pearson, spearman
+from surefoot.statistics import lead, pearson, spearman
 
 __all__ = ["correlations", "horizon", "portrait"]
 

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from surefoot.reports.figures.colours import Look, setting_looks
-from surefoot.reports.figures.names import mean_text, setting_words
-from surefoot.reports.figures.shift import shifted_settings, worst_first
-from surefoot.reports.figures.strokes import (
+from surefoot.reports.figures.labels import mean_text, setting_words
+from surefoot.reports.figures.mpl_style import (
     DASHES,
     LABEL,
     MARKS,
@@ -20,6 +19,7 @@ from surefoot.reports.figures.strokes import (
     said,
     sample,
 )
+from surefoot.reports.figures.shift import shifted_settings, worst_first
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

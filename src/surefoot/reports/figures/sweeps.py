@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from surefoot.reports.figures.names import setting_text, value_of
+from surefoot.reports.figures.labels import setting_text, value_of
 from surefoot.reports.runs import RunFacts, number
 
 __all__ = ["MEASURES", "Line", "Sweep", "sweeps"]

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from surefoot.reports.figures.colours import PALETTE, Look, setting_looks
 from surefoot.reports.figures.compare import by_setting, census, labels
 from surefoot.reports.figures.curves import curve, mean_curve
-from surefoot.reports.figures.names import letter, mean_text, rate_text, run_text, setting_words
-from surefoot.reports.figures.strokes import (
+from surefoot.reports.figures.labels import letter, mean_text, rate_text, run_text, setting_words
+from surefoot.reports.figures.mpl_style import (
     DASHES,
     LABEL,
     QUIET,

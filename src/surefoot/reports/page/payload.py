@@ -21,16 +21,16 @@ from surefoot import __version__
 from surefoot.files import open_plain
 from surefoot.reports.figures.colours import looks
 from surefoot.reports.figures.compare import compare, settings
+from surefoot.reports.figures.downsample import downsample, evenly
 from surefoot.reports.figures.panels import BOUNDS, FINAL, PANELS, drawn, wanted
 from surefoot.reports.figures.portrait import correlations
 from surefoot.reports.figures.shift import under_shift
-from surefoot.reports.figures.thin import evenly, thin
 from surefoot.reports.page.png import data_uri
 from surefoot.reports.places import Place, places
 from surefoot.reports.runs import Frames, RunFacts, number, read_frames, read_run
 from surefoot.reports.specs import flat, shared_and_own
 
-__all__ = ["Shelf", "payload"]
+__all__ = ["PayloadCache", "payload"]
 
 _POINTS, _FRAMES, _PICTURES = 50_000, 1_500, 2_000_000  # of all runs together: readings, frames, characters
 _MANY = 200 << 20  # bytes of journals from which two processes read them
@@ -38,7 +38,7 @@ _MANY = 200 << 20  # bytes of journals from which two processes read them
 Packed = tuple[RunFacts, dict[str, Any], Frames]
 
 
-class Shelf:
+class PayloadCache:
     """Payloads of one folder again and again: runs whose files have not changed are not read again.
 
     ``admit`` says which runs are shown; with one of ``processes`` all is read in the caller's thread.
@@ -65,7 +65,7 @@ class Shelf:
 
 def payload(folder: Path) -> dict[str, Any]:
     """The page's data for a run, a study, or a folder of runs and studies; see docs/REPORT.md for its keys."""
-    return Shelf(folder).payload()
+    return PayloadCache(folder).payload()
 
 
 def budget(runs: int) -> tuple[int, int]:
@@ -112,7 +112,7 @@ def _packed(place: Place, points: int, frames: int) -> Packed:
     related = correlations(run)
     columns = {name: column for name, column in run.columns.numbers.items() if name == "step" or drawn(name)}
     columns = {name: column for name, column in columns.items() if name == "step" or np.isfinite(column).any()}
-    rows = thin(columns, points)
+    rows = downsample(columns, points)
     curves = {name: _short(column[rows], name == "step") for name, column in columns.items()}
     run.columns.numbers.clear()
     kept = read_frames(place.folder, lambda total: evenly(total, frames))

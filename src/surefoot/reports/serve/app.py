@@ -18,7 +18,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from surefoot.reports.serve.keeper import Keeper, State
+from surefoot.reports.serve.refresher import Refresher, State
 
 __all__ = ["LISTENERS", "make_app"]
 
@@ -39,14 +39,14 @@ _WAIT = """<!doctype html><html lang="en"><meta charset="utf-8"><meta http-equiv
 """
 
 
-def make_app(keeper: Keeper, page: Page) -> Starlette:
+def make_app(refresher: Refresher, page: Page) -> Starlette:
     """The app without its guard; ``page`` is the HTML around the data."""
     bell, seats = _Bell(), _Seats()
 
     async def newest() -> State | None:
-        if keeper.ask():
+        if refresher.ask():
             await bell.heard(_PATIENCE)
-        return keeper.state
+        return refresher.state
 
     async def front(request: Request) -> Response:
         state = await newest()
@@ -63,19 +63,19 @@ def make_app(keeper: Keeper, page: Page) -> Starlette:
             return _unready()
         if request.method == "HEAD":
             return Response(media_type=_Events.media_type)
-        return _Events(_told(keeper, bell), seats)
+        return _Events(_told(refresher, bell), seats)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         loop = asyncio.get_running_loop()
 
         def ring() -> None:
-            with contextlib.suppress(RuntimeError):  # the loop has ended before the keeper
+            with contextlib.suppress(RuntimeError):  # the loop has ended before the refresher
                 loop.call_soon_threadsafe(bell.ring)
 
-        keeper.start(ring)
+        refresher.start(ring)
         yield
-        keeper.stop()
+        refresher.stop()
 
     routes = [Route("/", front), Route("/data.json", data), Route("/events", events)]
     app = Starlette(routes=routes, lifespan=lifespan)
@@ -123,16 +123,16 @@ class _Events(StreamingResponse):
             self._seats.taken -= 1
 
 
-async def _told(keeper: Keeper, bell: _Bell) -> AsyncIterator[bytes]:
+async def _told(refresher: Refresher, bell: _Bell) -> AsyncIterator[bytes]:
     """``changed`` with the tag of the data, ``progress``, each when it is new to this listener.
 
     What a slow listener missed is not kept: it is told how things stand when it is ready again.
     """
     tag = progress = None
     yield b"retry: 2000\n\n"
-    while not keeper.stopped:
-        keeper.ask()
-        state = keeper.state
+    while not refresher.stopped:
+        refresher.ask()
+        state = refresher.state
         if state is not None and state.tag != tag:
             tag = state.tag
             yield _event("changed", json.dumps({"tag": tag}))

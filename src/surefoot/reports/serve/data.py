@@ -6,7 +6,7 @@ import hashlib
 import os
 from pathlib import Path
 
-from surefoot.reports.page import Shelf, build, embedded, policy
+from surefoot.reports.page import PayloadCache, build, embedded, policy
 from surefoot.reports.places import Place
 from surefoot.reports.serve.watch import Stamp
 
@@ -18,7 +18,7 @@ class RunData:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder.resolve()
-        self._shelf = Shelf(self._folder, self._inside, processes=1)  # nothing that Ctrl-C would wait for
+        self._shelf = PayloadCache(self._folder, self._inside, processes=1)  # nothing that Ctrl-C would wait for
         self._known: dict[str, Stamp] = {}
 
     def __call__(self, known: dict[str, Stamp]) -> bytes:

@@ -12,7 +12,7 @@ from typing import Any, TypeGuard
 
 from surefoot.files import open_plain
 from surefoot.training.journal import JOURNAL, TIMINGS
-from surefoot.training.records import Record, decode, restored
+from surefoot.training.records import Record, decode, decode_nonfinite
 
 __all__ = ["progress"]
 
@@ -93,7 +93,7 @@ def _inner(table: dict[str, Any], key: str) -> dict[str, Any]:
 def _table(path: Path) -> dict[str, Any]:
     raw, whole = _end(path, _LARGEST)
     try:
-        found = restored(json.loads(raw)) if whole else None
+        found = decode_nonfinite(json.loads(raw)) if whole else None
     except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}

@@ -18,7 +18,7 @@ from surefoot.reports.places import places
 from surefoot.reports.serve.app import make_app
 from surefoot.reports.serve.data import RunData, served_policy, shell
 from surefoot.reports.serve.guard import Guard
-from surefoot.reports.serve.keeper import Keeper
+from surefoot.reports.serve.refresher import Refresher
 
 __all__ = ["listen", "serve"]
 
@@ -34,10 +34,12 @@ def serve(folder: Path, port: int, say: Callable[[str], None], note: Callable[[s
     places(folder)  # no folder, or no run in it: said at once
     with listen(port) as door:
         port, token = door.getsockname()[1], secrets.token_urlsafe(24)
-        keeper = Keeper(folder, RunData(folder), note)
-        app = Guard(make_app(keeper, shell(folder)), token, [f"{_HOST}:{port}", f"localhost:{port}"], served_policy())
+        refresher = Refresher(folder, RunData(folder), note)
+        app = Guard(
+            make_app(refresher, shell(folder)), token, [f"{_HOST}:{port}", f"localhost:{port}"], served_policy()
+        )
         say(f"http://{_HOST}:{port}/?token={token}")
-        server = _Server(app, keeper)
+        server = _Server(app, refresher)
         server.run(sockets=[door])
     if server.interrupted:  # uvicorn raises the signal again; on a busy machine it was seen to end with 0
         raise KeyboardInterrupt
@@ -46,20 +48,20 @@ def serve(folder: Path, port: int, say: Callable[[str], None], note: Callable[[s
 class _Server(uvicorn.Server):
     """uvicorn without its voice; the first signal ends the streams, which would otherwise go on for ever."""
 
-    def __init__(self, app: ASGIApp, keeper: Keeper) -> None:
+    def __init__(self, app: ASGIApp, refresher: Refresher) -> None:
         super().__init__(
             uvicorn.Config(
                 app, http="h11", ws="none", loop="asyncio", lifespan="on", log_config=None, log_level="error",
                 access_log=False, server_header=False, limit_concurrency=_CONNECTIONS, timeout_graceful_shutdown=1,
             )
         )  # fmt: skip
-        self._keeper = keeper
+        self._refresher = refresher
         self.interrupted = False
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Tell the keeper as well."""
+        """Tell the refresher as well."""
         self.interrupted |= sig == signal.SIGINT
-        self._keeper.stop()
+        self._refresher.stop()
         super().handle_exit(sig, frame)
 
 

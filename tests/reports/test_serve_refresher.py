@@ -1,12 +1,12 @@
-"""The keeper reads when somebody looks, what changed, and no more than its share; turn by turn, without its thread."""
+"""The refresher reads when somebody looks, what changed, and no more than its share; without its thread."""
 
 import itertools
 import json
 
 import pytest
 
-from surefoot.reports.serve import keeper as module
-from surefoot.reports.serve.keeper import Keeper
+from surefoot.reports.serve import refresher as module
+from surefoot.reports.serve.refresher import Refresher
 from tests.reports.live_runs import begin, end, grow
 
 
@@ -33,31 +33,31 @@ def folder(tmp_path):
 
 def test_nothing_is_made_until_somebody_asks(folder, clock):
     made = []
-    keeper = Keeper(folder, lambda stamps: made.append(stamps) or b'{"x":1}')
+    refresher = Refresher(folder, lambda stamps: made.append(stamps) or b'{"x":1}')
     for _ in range(3):
-        keeper.turn()
+        refresher.turn()
         clock.now += 1
     assert made == []
-    assert keeper.state is None
-    assert keeper.ask()
-    keeper.turn()
+    assert refresher.state is None
+    assert refresher.ask()
+    refresher.turn()
     assert len(made) == 1
-    assert not keeper.ask()
+    assert not refresher.ask()
 
 
 def test_interest_fades(folder, clock):
     made = []
-    keeper = Keeper(folder, lambda stamps: made.append(stamps) or b'{"x":1}')
-    keeper.ask()
-    keeper.turn()
+    refresher = Refresher(folder, lambda stamps: made.append(stamps) or b'{"x":1}')
+    refresher.ask()
+    refresher.turn()
     clock.now += 3600
     for step in range(20, 60, 10):
         grow(folder / "a", step)
-        keeper.turn()
+        refresher.turn()
         clock.now += 10
     assert len(made) == 1
-    keeper.ask()
-    keeper.turn()
+    refresher.ask()
+    refresher.turn()
     assert len(made) == 2
 
 
@@ -69,29 +69,29 @@ def test_dear_data_are_made_seldom(folder, clock):
         clock.used += 3.0
         return b'{"x":1}'
 
-    keeper = Keeper(folder, make)
+    refresher = Refresher(folder, make)
     for second in range(100):
         grow(folder / "a", 20 + second)
-        keeper.ask()
-        keeper.turn()
+        refresher.ask()
+        refresher.turn()
         clock.now += 1
     # Three seconds of work each: a tenth of a core is one in thirty seconds. The first is no measure of the next.
     assert [later - earlier for earlier, later in itertools.pairwise(made)] == [3.0, 30.0, 30.0, 30.0]
 
 
 def test_dear_looks_are_seldom(folder, clock, monkeypatch):
-    keeper = Keeper(folder, lambda stamps: b'{"x":1}')
-    look = keeper._watch.look
+    refresher = Refresher(folder, lambda stamps: b'{"x":1}')
+    look = refresher._watch.look
 
     def slow():
         clock.used += 0.5
         return look()
 
-    monkeypatch.setattr(keeper._watch, "look", slow)
-    assert keeper.turn() == 1.0  # the first is no measure of the next
-    assert keeper.turn() == pytest.approx(25.0)  # a fiftieth of a core
-    monkeypatch.setattr(keeper._watch, "look", look)
-    assert keeper.turn() == 1.0
+    monkeypatch.setattr(refresher._watch, "look", slow)
+    assert refresher.turn() == 1.0  # the first is no measure of the next
+    assert refresher.turn() == pytest.approx(25.0)  # a fiftieth of a core
+    monkeypatch.setattr(refresher._watch, "look", look)
+    assert refresher.turn() == 1.0
 
 
 def test_only_changed_runs_are_looked_into(folder, clock, monkeypatch):
@@ -99,14 +99,14 @@ def test_only_changed_runs_are_looked_into(folder, clock, monkeypatch):
     plain = module.progress
     monkeypatch.setattr(module, "progress", lambda place: read.append(place.name) or plain(place))
     grow(begin(folder / "b"), 0)
-    keeper = Keeper(folder, lambda stamps: b'{"x":1}')
-    keeper.turn()
+    refresher = Refresher(folder, lambda stamps: b'{"x":1}')
+    refresher.turn()
     assert sorted(read) == ["a", "b"]
     read.clear()
-    keeper.turn()
+    refresher.turn()
     assert read == []
     grow(folder / "b", 10)
-    keeper.turn()
+    refresher.turn()
     assert read == ["b"]
 
 
@@ -119,10 +119,10 @@ def test_of_many_runs_under_way_the_latest_are_listed(tmp_path, clock):
     tracked = tmp_path / "tracked"
     tracked.mkdir()
     grow(tracked, 0)
-    keeper = Keeper(tmp_path, lambda stamps: b'{"x":1}')
-    keeper.ask()
-    keeper.turn()
-    told = json.loads(keeper.state.progress)
+    refresher = Refresher(tmp_path, lambda stamps: b'{"x":1}')
+    refresher.ask()
+    refresher.turn()
+    told = json.loads(refresher.state.progress)
     assert (told["unfinished"], told["ended"]) == (60, 1)
     assert [run["run"] for run in told["runs"]] == [f"run{place:02}" for place in range(10, 60)]
 
@@ -132,10 +132,10 @@ def test_data_never_stand_without_progress(folder, clock, monkeypatch):
     made = []
     plain = module.State
     monkeypatch.setattr(module, "State", lambda *parts: made.append(parts) or plain(*parts))
-    keeper = Keeper(folder, lambda stamps: b'{"x":1}')
+    refresher = Refresher(folder, lambda stamps: b'{"x":1}')
     for step in (20, 30):
-        keeper.ask()
-        keeper.turn()
+        refresher.ask()
+        refresher.turn()
         grow(folder / "a", step)
         clock.now += 10
     assert [json.loads(progress)["runs"][0]["step"] for _, _, progress in made] == [10, 20, 20]
@@ -147,20 +147,20 @@ def test_trouble_is_told_once(folder, clock):
     def make(stamps):
         raise ValueError("odd file")
 
-    keeper = Keeper(folder, make, told.append)
+    refresher = Refresher(folder, make, told.append)
     for _ in range(5):
-        keeper.ask()
-        keeper.turn()
+        refresher.ask()
+        refresher.turn()
         clock.now += 5
     assert told == ["cannot read the runs: ValueError: odd file"]
 
 
 def test_a_look_that_fails_ends_nothing(folder, clock, monkeypatch):
     told = []
-    keeper = Keeper(folder, lambda stamps: b'{"x":1}', told.append)
-    keeper.ask()
-    keeper.turn()
-    monkeypatch.setattr(keeper._watch, "look", lambda: 1 / 0)
-    keeper.turn()
-    assert keeper.state is not None
+    refresher = Refresher(folder, lambda stamps: b'{"x":1}', told.append)
+    refresher.ask()
+    refresher.turn()
+    monkeypatch.setattr(refresher._watch, "look", lambda: 1 / 0)
+    refresher.turn()
+    assert refresher.state is not None
     assert len(told) == 1

@@ -8,9 +8,9 @@ from surefoot.posthoc.auto import Auto
 from surefoot.posthoc.calibrator import Calibrator
 from surefoot.posthoc.compare import FEWEST, Comparison
 from surefoot.reports.figure import escape
-from surefoot.reports.text import number
+from surefoot.text import number
 
-__all__ = ["choice_sentence", "fit_doubts", "markup", "outcome_sentences", "shift", "span"]
+__all__ = ["choice_sentence", "fit_warnings", "markup", "outcome_sentences", "shift", "span"]
 
 
 def choice_sentence(calibrator: Calibrator) -> str:
@@ -43,7 +43,7 @@ def _described(calibrator: Calibrator) -> str:
     return calibrator.method
 
 
-def fit_doubts(calibrator: Calibrator) -> list[str]:
+def fit_warnings(calibrator: Calibrator) -> list[str]:
     """What the fit itself says against what was learned."""
     used = calibrator.best_ if isinstance(calibrator, Auto) else calibrator
     outcome = getattr(used, "outcome_", None)

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["evenly", "thin"]
+__all__ = ["downsample", "evenly"]
 
 Floats = NDArray[np.float64]
 
 
-def thin(columns: Mapping[str, Floats], count: int) -> NDArray[np.int64]:
+def downsample(columns: Mapping[str, Floats], count: int) -> NDArray[np.int64]:
     """Rows (at most about ``count``) of ``columns``, (n,) each, that show all of them.
 
     First and last row stay, and the least and greatest value of every column, so that no peak is lost. The rest are
@@ -22,7 +22,7 @@ def thin(columns: Mapping[str, Floats], count: int) -> NDArray[np.int64]:
     between its kept neighbours, in the column where that is worst, as a share of the column's range. All columns keep
     the same rows, so that two of them can be drawn against each other.
 
-    >>> thin({"step": np.arange(9.0), "ece": np.array([0, 0, 0, 5.0, 0, 0, 0, 0, 0])}, 4).tolist()
+    >>> downsample({"step": np.arange(9.0), "ece": np.array([0, 0, 0, 5.0, 0, 0, 0, 0, 0])}, 4).tolist()
     [0, 3, 4, 8]
     """
     n = len(columns["step"])

@@ -13,10 +13,10 @@ from torch.optim import Optimizer
 from surefoot.errors import BadInput
 from surefoot.optim.passes import Closure
 
-__all__ = ["Rule", "betas_of", "check_groups", "non_negative", "total_norm"]
+__all__ = ["BaseOptimizer", "betas_of", "check_groups", "non_negative", "total_norm"]
 
 
-class Rule(Optimizer):
+class BaseOptimizer(Optimizer):
     """A torch optimizer that can be copied and pickled whole; torch itself keeps three fields of a subclass only."""
 
     def __getstate__(self) -> dict[str, Any]:

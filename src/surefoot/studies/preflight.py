@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from surefoot.curvature.lanczos import Eigenpairs
-from surefoot.losses.names import Facts
-from surefoot.optim.names import rule_named
+from surefoot.losses.registry import Facts
+from surefoot.optim.registry import build_optimizer
 from surefoot.training.assemble import network_of, objective_of
 from surefoot.training.members import members_of
 from surefoot.training.spec import RunSpec
@@ -35,4 +35,4 @@ def check_parts(spec: RunSpec, shape: tuple[int, ...], classes: int) -> None:
     objective = objective_of(spec, Facts(1, classes, torch.tensor))
     with torch.device("meta"):
         model = network_of(spec, objective, shape, classes)
-    rule_named(spec.rule.name, model, spec.rule.options, lambda: _NoCurvature(model))
+    build_optimizer(spec.rule.name, model, spec.rule.options, lambda: _NoCurvature(model))

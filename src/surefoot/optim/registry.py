@@ -9,7 +9,6 @@ from typing import Any
 from torch import nn
 from torch.optim import SGD, AdamW, Optimizer
 
-from surefoot.checks import known_options, nearest
 from surefoot.errors import BadInput
 from surefoot.optim.bsam import BSAM
 from surefoot.optim.bulk import BulkSGD, Curvature, DomSGD
@@ -17,8 +16,9 @@ from surefoot.optim.csam import CSAM
 from surefoot.optim.gd import GD
 from surefoot.optim.muon import Muon
 from surefoot.optim.sam import ASAM, SAM, VASSO
+from surefoot.validation import check_options, suggest
 
-__all__ = ["RULES", "rule_named"]
+__all__ = ["RULES", "build_optimizer"]
 
 # name -> class, and what it is built around: the parameters, another rule, or a curvature operator.
 RULES: dict[str, tuple[Callable[..., Optimizer], str]] = {
@@ -38,7 +38,7 @@ RULES: dict[str, tuple[Callable[..., Optimizer], str]] = {
 _OWN = {"params", "base", "operator", "foreach", "fused", "capturable", "differentiable", "maximize"}
 
 
-def rule_named(
+def build_optimizer(
     name: str, model: nn.Module, options: Mapping[str, Any], curvature: Callable[[], Curvature] | None = None
 ) -> Optimizer:
     """The rule ``name`` for the trainable parameters of ``model``.
@@ -54,7 +54,7 @@ def rule_named(
     if around == "base":
         inner = given.pop("base", {"name": "sgd"})
         inner = {"name": inner} if isinstance(inner, str) else dict(inner)
-        base = rule_named(inner.pop("name", "sgd"), model, inner)
+        base = build_optimizer(inner.pop("name", "sgd"), model, inner)
         _check(name, build, given)
         return _built(name, build, base, given)
     _check(name, build, given)
@@ -81,14 +81,14 @@ def _built(name: str, build: Callable[..., Optimizer], around: Any, options: Map
 
 def _found(name: str) -> tuple[Callable[..., Optimizer], str]:
     if name not in RULES:
-        raise BadInput(f"rule must be one of {', '.join(RULES)}; got {name!r}{nearest(name, RULES)}")
+        raise BadInput(f"rule must be one of {', '.join(RULES)}; got {name!r}{suggest(name, RULES)}")
     return RULES[name]
 
 
 def _check(name: str, build: Callable[..., Optimizer], options: Mapping[str, Any]) -> None:
     parameters = inspect.signature(build).parameters
     accepted = [each for each in parameters if each not in _OWN]
-    known_options(name, options, accepted)
+    check_options(name, options, accepted)
     for each in accepted:
         if parameters[each].default is inspect.Parameter.empty and each not in options:
             raise BadInput(f"{name} needs {each}; give it as rule.{each}")

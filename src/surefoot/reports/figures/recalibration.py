@@ -12,28 +12,28 @@ from typing import TYPE_CHECKING, Any
 from surefoot.files import replace_file
 from surefoot.reports.figures.colours import PALETTE
 from surefoot.reports.figures.compare import labels, settings
-from surefoot.reports.figures.names import mean_text
-from surefoot.reports.figures.strokes import LABEL, STYLE, draw_key, named, new_figure, said
+from surefoot.reports.figures.labels import mean_text
+from surefoot.reports.figures.mpl_style import LABEL, STYLE, draw_key, named, new_figure, said
 from surefoot.reports.places import Place, places
 from surefoot.reports.runs import read_run
 from surefoot.reports.shift import figure_format
-from surefoot.studies.statistics import summarise
+from surefoot.statistics import summarise
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["draw_repaired", "save_repaired", "settings_named"]
+__all__ = ["draw_recalibration", "save_recalibration", "settings_named"]
 
 Rows = Sequence[Mapping[str, Any]]
 
 
-def save_repaired(rows: Rows, names: Mapping[str, str], path: Path) -> None:
+def save_recalibration(rows: Rows, names: Mapping[str, str], path: Path) -> None:
     """Write the figure; it appears whole or not at all."""
     from matplotlib import rc_context
 
     kind, buffer = figure_format(path), io.BytesIO()
     with rc_context(STYLE):
-        draw_repaired(rows, names).savefig(buffer, format=kind, dpi=200)
+        draw_recalibration(rows, names).savefig(buffer, format=kind, dpi=200)
     with replace_file(path) as stream:
         stream.write(buffer.getvalue())
 
@@ -57,7 +57,7 @@ def settings_named(folders: Mapping[str, Path]) -> dict[str, str]:
     }
 
 
-def draw_repaired(rows: Rows, names: Mapping[str, str]) -> Figure:
+def draw_recalibration(rows: Rows, names: Mapping[str, str]) -> Figure:
     """A group of bars for each calibrator, "untouched" first; in it a bar a setting, the mean over its subjects.
 
     Args:

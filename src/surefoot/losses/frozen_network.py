@@ -25,14 +25,14 @@ from torch.nn.parallel import DistributedDataParallel
 from surefoot.curvature.chunks import plain_mode, uncompiled
 from surefoot.forward import evaluating
 
-__all__ = ["Statistics", "constant", "held", "recorded"]
+__all__ = ["Statistics", "detached_statistics", "frozen_network", "recorded_statistics"]
 
 # Of each batch norm the (C,) mean and variance at each of its calls in a pass, in order.
 Statistics = dict[nn.Module, list[tuple[Tensor, Tensor]]]
 
 
 @contextlib.contextmanager
-def recorded(model: nn.Module) -> Iterator[Statistics]:
+def recorded_statistics(model: nn.Module) -> Iterator[Statistics]:
     """The statistics of what each batch norm that uses the batch's own meets in the one pass inside the block.
 
     They are differentiable by the weights, where gradients are recorded.
@@ -62,7 +62,7 @@ def _untracked(norm: _BatchNorm) -> bool:
     return norm.running_mean is None
 
 
-def constant(statistics: Statistics) -> Statistics:
+def detached_statistics(statistics: Statistics) -> Statistics:
     """The same without their dependence on the weights: enough, and cheaper, for gradients by the inputs alone."""
     return {
         norm: [(mean.detach(), variance.detach()) for mean, variance in calls] for norm, calls in statistics.items()
@@ -70,7 +70,7 @@ def constant(statistics: Statistics) -> Statistics:
 
 
 @contextlib.contextmanager
-def held(model: nn.Module, statistics: Statistics) -> Iterator[nn.Module]:
+def frozen_network(model: nn.Module, statistics: Statistics) -> Iterator[nn.Module]:
     """The model in eval mode with these statistics, full precision, and attention that can be differentiated twice.
 
     What is given is to be called: of a model in DistributedDataParallel the one inside, since the wrapper would write

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Readings", "correlation", "coupling"]
+__all__ = ["Readings", "correlation", "sharpness_correlations"]
 
 Readings = Sequence[Mapping[str, Any]]
 
@@ -23,7 +23,7 @@ def correlation(readings: Readings, one: str, other: str) -> float:
     return float(one_ @ other_ / np.sqrt((one_ @ one_) * (other_ @ other_)))
 
 
-def coupling(readings: Readings) -> dict[str, float]:
+def sharpness_correlations(readings: Readings) -> dict[str, float]:
     """The correlation of each calibration error with Gauss–Newton sharpness: a row of paper A's Table 1."""
     names = [f"{part}.{metric}" for part in ("train", "test") for metric in ("ece", "kce")]
     return {name: correlation(readings, name, "sharpness") for name in names}

@@ -9,7 +9,6 @@ from typing import Any
 
 from torch import nn
 
-from surefoot.checks import known_options, nearest
 from surefoot.ensembles.batch_ensemble import BatchEnsemble
 from surefoot.ensembles.dropout import MCDropout
 from surefoot.ensembles.ensemble import Ensemble
@@ -17,8 +16,9 @@ from surefoot.ensembles.mimo import MIMO
 from surefoot.ensembles.rank_one import Rank1BNN
 from surefoot.ensembles.variational import MeanField
 from surefoot.errors import BadInput
+from surefoot.validation import check_options, suggest
 
-__all__ = ["ENSEMBLES", "ensemble_named"]
+__all__ = ["ENSEMBLES", "build_ensemble"]
 
 ENSEMBLES: dict[str, Callable[..., Ensemble]] = {
     "dropout": MCDropout,
@@ -30,11 +30,11 @@ ENSEMBLES: dict[str, Callable[..., Ensemble]] = {
 }
 
 
-def ensemble_named(name: str, model: nn.Module, **options: Any) -> Ensemble:
+def build_ensemble(name: str, model: nn.Module, **options: Any) -> Ensemble:
     """The ensemble ``name`` made of ``model``, which it takes over, with its own options."""
     if name not in ENSEMBLES:
-        raise BadInput(f"ensemble must be one of deep, {', '.join(ENSEMBLES)}; got {name!r}{nearest(name, ENSEMBLES)}")
+        raise BadInput(f"ensemble must be one of deep, {', '.join(ENSEMBLES)}; got {name!r}{suggest(name, ENSEMBLES)}")
     build = ENSEMBLES[name]
     accepted = [each for each in inspect.signature(build).parameters if each not in ("model", "flipout")]
-    known_options(f"ensemble {name}", options, accepted)
+    check_options(f"ensemble {name}", options, accepted)
     return build(model, **options)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
-from surefoot.checks import nearest
 from surefoot.errors import BadInput
 from surefoot.studies.spec import TableSpec
+from surefoot.validation import suggest
 
 __all__ = ["Roles", "check_baseline", "roles_of", "row_label"]
 
@@ -44,5 +44,5 @@ def row_label(place: Mapping[str, str], axes: Sequence[str], entry_axes: Contain
 def check_baseline(spec: TableSpec, labels: Sequence[str]) -> None:
     """An error if the table's baseline is none of its rows."""
     if spec.baseline is not None and spec.baseline not in labels:
-        near = nearest(spec.baseline, labels)
+        near = suggest(spec.baseline, labels)
         raise BadInput(f"table {spec.name!r}: baseline must be one of {', '.join(labels)}; got {spec.baseline!r}{near}")

@@ -16,9 +16,9 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from typing import IO, Any
 
-from surefoot.training.records import canonical, restored
+from surefoot.training.records import canonical, decode_nonfinite
 
-__all__ = ["COMMAND", "Crew", "Worker"]
+__all__ = ["COMMAND", "Worker", "Workers"]
 
 # -P: modules of the folder that the user happens to stand in are not ours.
 COMMAND = [sys.executable, "-P", "-m", "surefoot.studies.worker"]
@@ -60,7 +60,7 @@ class Worker:
         if not raw:
             return None
         *lines, self._rest = (self._rest + raw).split(b"\n")
-        return [restored(json.loads(line)) for line in lines]
+        return [decode_nonfinite(json.loads(line)) for line in lines]
 
     def ask_to_leave(self) -> None:
         """Ask it to commit what it does and leave; if its run ends just now, it finds no further order."""
@@ -72,7 +72,7 @@ class Worker:
         """End it, whatever it does."""
         self._process.kill()
 
-    def bury(self) -> tuple[int, str]:
+    def reap(self) -> tuple[int, str]:
         """Wait for a worker that has gone: its exit code and the last lines it left."""
         self._hang_up()
         assert self._process.stdout is not None
@@ -90,14 +90,14 @@ class Worker:
             self._process.stdin.close()
 
 
-class Crew:
+class Workers:
     """The workers that are there."""
 
     def __init__(self) -> None:
         self.workers: list[Worker] = []
         self._selector = selectors.DefaultSelector()
 
-    def hire(self) -> Worker:
+    def spawn(self) -> Worker:
         """One more."""
         worker = Worker()
         self.workers.append(worker)
@@ -105,7 +105,7 @@ class Crew:
         return worker
 
     def listen(self, timeout: float) -> Iterator[tuple[Worker, list[dict[str, Any]] | None]]:
-        """Who said what within the time; None for one that has gone, who is then no longer of the crew."""
+        """Who said what within the time; None for one that has gone, who is then no longer listed."""
         for key, _ in self._selector.select(timeout):
             worker: Worker = key.data
             said = worker.listen()
@@ -129,5 +129,5 @@ class Crew:
         for worker in list(self.workers):
             worker.kill()
             self.part(worker)
-            worker.bury()
+            worker.reap()
         self._selector.close()

@@ -10,10 +10,10 @@ import numpy as np
 
 from surefoot.reports.figures.colours import Look
 from surefoot.reports.figures.curves import Floats, curve
-from surefoot.reports.figures.names import rate_text
+from surefoot.reports.figures.labels import rate_text
 from surefoot.reports.figures.panels import Panel
 from surefoot.reports.runs import RunFacts
-from surefoot.reports.text import plain
+from surefoot.text import plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,7 +10,6 @@ from typing import Any
 
 from torch import Tensor
 
-from surefoot.checks import known_options, nearest
 from surefoot.errors import BadInput
 from surefoot.losses.ada_focal import AdaFocal
 from surefoot.losses.ar_adals import ARAdaLS
@@ -22,13 +21,14 @@ from surefoot.losses.focal import FLSD53, DualFocal, Focal
 from surefoot.losses.logit_margins import ACLS, MbLS
 from surefoot.losses.margin_tail import MarginTail
 from surefoot.losses.mixing import MITL, Mixup
-from surefoot.losses.objective import Objective, lift
+from surefoot.losses.objective import Objective, as_objective
 from surefoot.losses.pairwise import CPC
 from surefoot.losses.ranking import CRL
 from surefoot.losses.squared_error import SquaredError
 from surefoot.losses.two_heads import BalCAL
+from surefoot.validation import check_options, suggest
 
-__all__ = ["LOSSES", "Facts", "objective_named"]
+__all__ = ["LOSSES", "Facts", "build_objective"]
 
 LOSSES: dict[str, Callable[..., Loss | Objective]] = {
     "ce": CrossEntropy,
@@ -69,24 +69,24 @@ class Facts:
     radius: Callable[[float], Tensor]
 
 
-def objective_named(name: str, options: Mapping[str, Any], facts: Facts) -> Objective:
+def build_objective(name: str, options: Mapping[str, Any], facts: Facts) -> Objective:
     """The objective ``name`` with its own options; ``eps`` is in units of the raw data.
 
     >>> objective_named("focal", {"gamma": 2.0}, Facts(100, 10, Tensor)).loss.gamma
     2.0
     """
     if name not in LOSSES:
-        raise BadInput(f"loss must be one of {', '.join(LOSSES)}; got {name!r}{nearest(name, LOSSES)}")
+        raise BadInput(f"loss must be one of {', '.join(LOSSES)}; got {name!r}{suggest(name, LOSSES)}")
     build = LOSSES[name]
     parameters = inspect.signature(build).parameters
     own = {"examples": facts.examples, "classes": facts.classes}
     # The loop takes the mean, and what the data say is not asked for again.
-    known_options(f"loss {name}", options, [each for each in parameters if each not in ("reduction", *own)])
+    check_options(f"loss {name}", options, [each for each in parameters if each not in ("reduction", *own)])
     given = dict(options) | {fact: value for fact, value in own.items() if fact in parameters}
     if "eps" in parameters:
         given["eps"] = facts.radius(_radius(name, given.get("eps", parameters["eps"].default)))
     try:
-        return lift(build(**given))
+        return as_objective(build(**given))
     except BadInput as error:
         raise BadInput(f"loss {name}: {error}") from error
 

@@ -19,7 +19,7 @@ from surefoot.reports.serve.progress import progress
 from surefoot.reports.serve.watch import Stamp, Watch, is_run
 from surefoot.training.records import canonical
 
-__all__ = ["Keeper", "State"]
+__all__ = ["Refresher", "State"]
 
 # Seconds between two looks, at least; and how many looks between two makings: a page that is drawn anew every second
 # is no joy.
@@ -41,7 +41,7 @@ class State:
     progress: str
 
 
-class Keeper:
+class Refresher:
     """Watches ``folder``; ``make(stamps)`` gives the page's data, a JSON object, as these folders hold them.
 
     ``note`` is told, once each, what went wrong while reading; the last good data stay.
@@ -67,11 +67,11 @@ class Keeper:
         self.state: State | None = None
 
     def start(self, ring: Callable[[], None]) -> None:
-        """Begin; ``ring`` is called, from the keeper's thread, whenever ``state`` is a new one."""
+        """Begin; ``ring`` is called, from the refresher's thread, whenever ``state`` is a new one."""
         self._ring = ring
         self.ask()  # whoever starts a server looks at it soon
         # A daemon: Ctrl-C must not wait until a thousand journals are read.
-        threading.Thread(target=self._keep, name="keeper", daemon=True).start()
+        threading.Thread(target=self._keep, name="refresher", daemon=True).start()
 
     def stop(self) -> None:
         """End soon, and wake those who listen, so that they notice."""

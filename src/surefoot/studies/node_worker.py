@@ -13,15 +13,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from surefoot.studies.crew import Worker
+from surefoot.studies.workers import Worker
 
-__all__ = ["Files", "Host", "files_of", "put_files"]
+__all__ = ["Files", "NodeWorker", "files_of", "put_files"]
 
 Files = dict[str, bytes]
 _COMMITS = ("state-", "best.", "result.json")  # a change of one of these is worth a journey
 
 
-class Host:
+class NodeWorker:
     """One worker on this node; ``mark`` is a file of the study's folder that only those who share it can see."""
 
     def __init__(self, mark: str) -> None:
@@ -54,9 +54,9 @@ class Host:
         """As of a `Worker`."""
         self._worker.ask_to_leave()
 
-    def bury(self) -> tuple[int, str]:
+    def reap(self) -> tuple[int, str]:
         """As of a `Worker`, and leave nothing on the node."""
-        found = self._worker.bury()
+        found = self._worker.reap()
         if self._home is not None:
             shutil.rmtree(self._home, ignore_errors=True)
         return found

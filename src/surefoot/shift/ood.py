@@ -13,10 +13,10 @@ from surefoot.data.sets import load_set
 from surefoot.errors import BadInput
 from surefoot.shift.images import check_images
 
-__all__ = ["foreign_by_name", "foreign_images", "short_name"]
+__all__ = ["ood_by_name", "ood_images", "short_name"]
 
 
-def foreign_by_name(names: Sequence[str], root: Path | None, shape: tuple[int, ...]) -> dict[str, NDArray[Any]]:
+def ood_by_name(names: Sequence[str], root: Path | None, shape: tuple[int, ...]) -> dict[str, NDArray[Any]]:
     """The images of several sets by their short names."""
     short: dict[str, str] = {}
     for name in names:
@@ -25,10 +25,10 @@ def foreign_by_name(names: Sequence[str], root: Path | None, shape: tuple[int, .
             raise BadInput(
                 f"foreign sets need names of their own; {before} and {name} would both be {short_name(name)}"
             )
-    return {key: foreign_images(name, root, shape) for key, name in short.items()}
+    return {key: ood_images(name, root, shape) for key, name in short.items()}
 
 
-def foreign_images(name: str, root: Path | None, shape: tuple[int, ...]) -> NDArray[Any]:
+def ood_images(name: str, root: Path | None, shape: tuple[int, ...]) -> NDArray[Any]:
     """Test images of the set ``name``, or ``x_test``, ``x_val`` or ``x`` of ``arrays:NAME``, of shape (n, h, w, c)."""
     own = name.removeprefix("arrays:") if name.startswith("arrays:") else None
     found = check_images(_known(name, root) if own is None else _own(name, own, root))
