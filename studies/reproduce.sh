@@ -63,7 +63,7 @@ for study in "${studies[@]}"; do
   if [ $code = 130 ]; then exit 130; fi
   if [ $code != 0 ]; then failed+=("$study (exit code $code)"); fi
   if [ ! -f "$out/study.json" ]; then continue; fi
-  from+=(--from "$out")
+  from+=(--reuse "$out")
   for kind in markdown:md csv:csv; do
     surefoot table "$out" --format "${kind%:*}" > "$out/tables.${kind#*:}" || failed+=("$study (tables as ${kind%:*})")
   done

@@ -8,6 +8,10 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from surefoot import deprecated
+
+deprecated.install()
+
 __version__ = "0.1.0"
 __all__ = [
     "Predictions",

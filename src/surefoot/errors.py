@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from surefoot.deprecated import renamed_names
+
 __all__ = ["BadInput", "MissingDependency", "RankLost", "RunLocked", "StorageFault", "SurefootError"]
 
 
@@ -35,3 +39,7 @@ class StorageFault(SurefootError, OSError):
     """The disk refused a write; nothing half-written is left under the final name."""
 
     exit_code = 4
+
+
+if not TYPE_CHECKING:  # a module's __getattr__ would hide wrong names from type checkers
+    __getattr__ = renamed_names(__name__)

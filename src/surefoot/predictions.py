@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surefoot.columns import empty_columns, from_logits, from_probs
+from surefoot.deprecated import renamed_property
 from surefoot.errors import BadInput
 from surefoot.files import read_table, write_table
 from surefoot.threads import run_ranges, split_range
@@ -208,6 +209,8 @@ class Predictions:
     def error_probability(self) -> Floats:
         """(n,) 1 − confidence; tiny but distinct where the confidence rounds to 1."""
         return self._column("error_probability")
+
+    doubt = renamed_property("doubt", "error_probability")
 
     @property
     def log_true(self) -> Floats:

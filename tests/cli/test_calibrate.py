@@ -20,7 +20,7 @@ def files(tmp_path):
 
 def test_a_csv_becomes_a_calibrated_csv_and_a_page(files):
     out, page, saved = files / "calibrated.csv", files / "page.html", files / "map.json"
-    arguments = ("--out", out, "--figure", page, "--map", saved, "--early-stopped")
+    arguments = ("--out", out, "--figure", page, "--calibrator", saved, "--val-used-for-selection")
     text = in_process("calibrate", files / "val.csv", files / "test.csv", *arguments)
     assert "NLL goes from" in text
     assert "more than noise" in text
@@ -36,7 +36,7 @@ def test_a_csv_becomes_a_calibrated_csv_and_a_page(files):
 
 def test_a_saved_map_is_applied_without_fitting(files):
     saved = files / "map.json"
-    in_process("calibrate", files / "val.csv", files / "test.csv", "--method", "temperature", "--map", saved)
+    in_process("calibrate", files / "val.csv", files / "test.csv", "--method", "temperature", "--calibrator", saved)
     found = json.loads(in_process("calibrate", saved, files / "test.csv", "--json"))
     assert found["method"] == "temperature"
     assert found["learned"]["temperature_"] == load(saved).temperature_
@@ -67,7 +67,7 @@ def test_methods_and_pictures(files, method, suffix):
         (["val.csv", "test.csv", "--metric", "magic"], "metric must be one of"),
         (["val.csv", "other.csv"], "VAL has 3 classes and TEST 4"),
         (["val.csv", "test.csv", "--out", "x.txt"], "--out must end in"),
-        (["val.csv", "test.csv", "--map", "x.txt"], "--map must end in"),
+        (["val.csv", "test.csv", "--calibrator", "x.txt"], "--calibrator must end in"),
         (["val.csv", "test.csv", "--out", "nowhere/x.csv"], "no folder"),
         (["val.csv", "test.csv", "--figure", "x.bmp"], "--figure must end in"),
         (["broken.json", "test.csv"], "not a calibrator"),
@@ -90,10 +90,10 @@ def test_bad_input_is_one_sentence_and_exit_2(files, arguments, says):
         (["map.json", "test.csv", "--method", "auto"], "--method is for learning"),
         (["map.json", "test.csv", "--metric", "nll"], "--metric is for learning"),
         (["map.json", "test.csv", "--val-split", "val"], "--val-split is for learning"),
-        (["map.json", "test.csv", "--early-stopped"], "--early-stopped is for learning"),
+        (["map.json", "test.csv", "--val-used-for-selection"], "--val-used-for-selection is for learning"),
         (["val.csv", "test.csv", "--out", "./val.csv"], "--out must not be a file that is read"),
         (["val.csv", "test.csv", "--out", "test.csv"], "--out must not be a file that is read"),
-        (["map.json", "test.csv", "--map", "map.json"], "--map must not be a file that is read"),
+        (["map.json", "test.csv", "--calibrator", "map.json"], "--calibrator must not be a file that is read"),
         (["map.json", "probs.csv"], "p must hold logits"),
         (["cats.csv", "dogs.csv"], "got cat, dog, eel and dog, cat, eel"),
     ],

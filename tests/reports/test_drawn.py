@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from matplotlib.colors import to_hex
-from surefoot.reports.figures.repaired import settings_named
 
 from surefoot.reports.figures.colours import looks
 from surefoot.reports.figures.compare import census, compare
@@ -17,7 +16,7 @@ from surefoot.reports.figures.labels import rate_text, run_text, seeds_text, set
 from surefoot.reports.figures.morosini2026 import dynamics, method, portraits
 from surefoot.reports.figures.mpl_style import draw_key, draw_panel, new_figure, sample
 from surefoot.reports.figures.panels import PANELS
-from surefoot.reports.figures.recalibration import draw_recalibration
+from surefoot.reports.figures.recalibration import draw_recalibration, settings_named
 from surefoot.reports.figures.severities import shift_figure
 from surefoot.reports.figures.tan2026 import ascent, temperature
 from surefoot.reports.places import Place

@@ -330,11 +330,11 @@ def test_runs_finished_by_another_study_are_taken_over(tmp_path):
     assert first.count("finished") == 6
     methods = [*STUDY["axes"]["method"], {"name": "Fast", "rule": {"name": "sgd", "lr": 0.4}}]
     path = write(tmp_path, small(name="second", axes={"method": methods}, seeds=[0, 1]))
-    planned = surefoot("study", path, "--dry-run", "--from", tmp_path / "first").stdout
+    planned = surefoot("study", path, "--dry-run", "--reuse", tmp_path / "first").stdout
     assert "4 more are taken over" in planned
     assert "2 runs," in planned
     assert "AdamW" not in planned
-    told = surefoot("study", path, "--out", tmp_path / "second", "--from", tmp_path / "first")
+    told = surefoot("study", path, "--out", tmp_path / "second", "--reuse", tmp_path / "first")
     assert told.exit_code == 0, told.output
     assert "Fast seed=0: finished after" in told.stdout
     assert "4 runs had finished before" in told.stdout
@@ -343,7 +343,7 @@ def test_runs_finished_by_another_study_are_taken_over(tmp_path):
     assert len(taken) == 4
     assert len(ours) == 6
     assert all(ours[name] == theirs[name] for name in taken)
-    again = ("study", path, "--dry-run", "--from", tmp_path / "first", "--out", tmp_path / "second")
+    again = ("study", path, "--dry-run", "--reuse", tmp_path / "first", "--out", tmp_path / "second")
     told = surefoot(*again).stdout
     assert "0 runs, 0 gradients" in told
     assert f"6 more have ended in {tmp_path / 'second'}" in told
@@ -370,7 +370,7 @@ def test_a_deep_ensemble_is_taken_over_with_its_members(tmp_path):
 def test_another_study_must_be_one(tmp_path):
     with pytest.raises(BadInput, match="no study in"):
         sf.study(small(), tmp_path / "out", others=[tmp_path])
-    told = surefoot("study", write(tmp_path, STUDY), "--dry-run", "--from", tmp_path / "nowhere")
+    told = surefoot("study", write(tmp_path, STUDY), "--dry-run", "--reuse", tmp_path / "nowhere")
     assert "no study in" in str(told.exception)
     assert not (tmp_path / "out").exists()
 

@@ -359,6 +359,6 @@ def test_other_versions_are_refused_unless_told(tmp_path):
     (first.folder / "result.json").unlink()
     facts = json.loads((first.folder / "facts.json").read_text())
     (first.folder / "facts.json").write_text(json.dumps(facts | {"torch": "1.0"}))
-    with pytest.raises(BadInput, match=r"began with torch 1.0.*--other-versions"):
+    with pytest.raises(BadInput, match=r"began with torch 1.0.*--allow-version-mismatch"):
         run(spec(steps=4), tmp_path)
-    assert run(spec(steps=4), tmp_path, other_versions=True).outcome == "finished"
+    assert run(spec(steps=4), tmp_path, allow_version_mismatch=True).outcome == "finished"

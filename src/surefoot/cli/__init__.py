@@ -26,7 +26,7 @@ from surefoot.cli import (
 )
 from surefoot.errors import SurefootError
 
-__all__ = ["app", "main"]
+__all__ = ["OLD_FLAGS", "app", "main"]
 
 app = typer.Typer(
     name="surefoot",
@@ -67,6 +67,28 @@ def _root(
     pass
 
 
+# Flags of version 0.1, by command; they leave in 0.3 (docs/MIGRATING.md).
+OLD_FLAGS = {
+    ("calibrate", "--early-stopped"): "--val-used-for-selection",
+    ("calibrate", "--map"): "--calibrator",
+    ("study", "--from"): "--reuse",
+    ("train", "--other-versions"): "--allow-version-mismatch",
+}
+
+
+def _renamed(arguments: list[str]) -> list[str]:
+    """The arguments with flags of version 0.1 replaced; each is told once on stderr."""
+    command = next((word for word in arguments if not word.startswith("-")), "")
+    current = []
+    for word in arguments:
+        flag, equals, value = word.partition("=")
+        new = OLD_FLAGS.get((command, flag))
+        if new is not None:
+            print(f"surefoot: {flag} is now {new}; the old flag leaves in 0.3", file=sys.stderr)
+        current.append(f"{new or flag}{equals}{value}")
+    return current
+
+
 def main() -> None:
     """Run the command line; an expected error is one sentence on stderr and its own exit code."""
     from surefoot.text import plain
@@ -77,7 +99,7 @@ def main() -> None:
             stream.reconfigure(errors="replace")
     code = 0
     try:
-        app()
+        app(_renamed(sys.argv[1:]))
     except SystemExit as done:  # how the command line's own parser ends, well or badly
         code = done.code if isinstance(done.code, int) else 1
         if type(sys.stdout).__name__ == "PacifyFlushWrapper":

@@ -18,7 +18,8 @@ __all__ = ["calibrate"]
 
 def calibrate(
     val: Annotated[
-        Path, typer.Argument(metavar="VAL", help="Held-out predictions to learn from; or a .json written by --map.")
+        Path,
+        typer.Argument(metavar="VAL", help="Held-out predictions to learn from; or a .json written by --calibrator."),
     ],
     test: Annotated[Path, typer.Argument(metavar="TEST", help="Predictions to repair, and to judge the repair by.")],
     method: Annotated[str | None, typer.Option(help="auto, or the name of a calibrator.", show_default="auto")] = None,
@@ -29,12 +30,14 @@ def calibrate(
     figure: Annotated[
         Path | None, typer.Option(metavar="OUT.html|svg|png|pdf", help="Draw before and after side by side.")
     ] = None,
-    map_: Annotated[Path | None, typer.Option("--map", metavar="OUT.json", help="Write what was learned.")] = None,
+    saved: Annotated[
+        Path | None, typer.Option("--calibrator", metavar="OUT.json", help="Write what was learned.")
+    ] = None,
     val_split: Annotated[str | None, typer.Option(help="Which set of an .npz with several: val.")] = None,
     test_split: Annotated[str | None, typer.Option(help="Which set of an .npz with several: test.")] = None,
     probs: Annotated[bool, typer.Option("--probs", help="The class columns hold probabilities, not logits.")] = False,
-    early_stopped: Annotated[
-        bool, typer.Option("--early-stopped", help="VAL also chose the model's stopping point or settings.")
+    val_used_for_selection: Annotated[
+        bool, typer.Option("--val-used-for-selection", help="VAL also chose the model's stopping point or settings.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout, nothing else.")] = False,
     bins: Annotated[int, typer.Option(min=1, help="Bins of the diagrams.")] = 15,
@@ -51,18 +54,23 @@ def calibrate(
 
     if figure is not None:
         check_figure(figure)
-    for option, path in (("--out", out), ("--map", map_)):
+    for option, path in (("--out", out), ("--calibrator", saved)):
         if path is not None:
             check_folder(option, path)
     if out is not None and out.suffix.lower() not in (".npz", ".csv", ".parquet"):
         raise BadInput(f"--out must end in .npz, .csv or .parquet; got {out.name!r}")
-    if map_ is not None and map_.suffix.lower() != ".json":
-        raise BadInput(f"--map must end in .json; got {map_.name!r}")
-    for option, path in (("--out", out), ("--map", map_), ("--figure", figure)):
+    if saved is not None and saved.suffix.lower() != ".json":
+        raise BadInput(f"--calibrator must end in .json; got {saved.name!r}")
+    for option, path in (("--out", out), ("--calibrator", saved), ("--figure", figure)):
         _check_not_an_input(option, path, (val, test))
     learned = val.suffix.lower() == ".json"
     if learned:
-        fits = {"--method": method, "--metric": metric, "--val-split": val_split, "--early-stopped": early_stopped}
+        fits = {
+            "--method": method,
+            "--metric": metric,
+            "--val-split": val_split,
+            "--val-used-for-selection": val_used_for_selection,
+        }
         _check_nothing_to_fit(val, [option for option, given in fits.items() if given])
     method, metric = "auto" if method is None else method, "nll" if metric is None else metric
     check_metric(metric)
@@ -78,7 +86,7 @@ def calibrate(
         if held_out.classes != before.classes:
             raise BadInput(f"VAL has {held_out.classes} classes and TEST {before.classes}; both must be of one model")
         _check_class_names(val, test)
-        warnings = check_splits(held_out, before, early_stopped)
+        warnings = check_splits(held_out, before, val_used_for_selection)
         with progress_bar("choosing a repair" if method == "auto" else "fitting"):
             calibrator = chosen.fit(held_out)
         warnings += fit_warnings(calibrator)
@@ -88,8 +96,8 @@ def calibrate(
     sentences = [choice_sentence(calibrator), *outcome_sentences(comparison), *(f"Beware: {w}" for w in warnings)]
     if out is not None:
         after.save(out)
-    if map_ is not None:
-        calibrator.save(map_)
+    if saved is not None:
+        calibrator.save(saved)
     if figure is not None:
         from surefoot.reports.figure import save_figure
 
@@ -99,7 +107,7 @@ def calibrate(
         typer.echo(_json(calibrator, comparison, warnings))
         return
     _print(before, plain(test.name), calibrator, comparison, sentences)
-    for what, path in (("calibrated predictions", out), ("map", map_), ("figure", figure)):
+    for what, path in (("calibrated predictions", out), ("map", saved), ("figure", figure)):
         if path is not None:
             typer.echo(f"{what}: {plain(str(path))}")
 

@@ -25,7 +25,8 @@ def study(
     scale: Annotated[str | None, typer.Option(help="One of the study's scales.")] = None,
     only: Annotated[str | None, typer.Option(help="Only runs whose label contains this text.")] = None,
     others: Annotated[
-        list[Path] | None, typer.Option("--from", help="Take runs that this other study has finished; may be repeated.")
+        list[Path] | None,
+        typer.Option("--reuse", help="Take runs that this other study has finished; may be repeated."),
     ] = None,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Also runs that failed before.")] = False,
     dry_run: Annotated[

@@ -24,8 +24,8 @@ def train(
         "runs"
     ),
     data: Annotated[Path | None, typer.Option(envvar="SUREFOOT_DATA", help="Folder of data sets.")] = None,
-    other_versions: Annotated[
-        bool, typer.Option("--other-versions", help="Resume under another torch or numpy; bits may differ.")
+    allow_version_mismatch: Annotated[
+        bool, typer.Option("--allow-version-mismatch", help="Resume under another torch or numpy; bits may differ.")
     ] = False,
     json_: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
@@ -40,7 +40,7 @@ def train(
 
     wanted = read_spec(spec, set_)
     with launched() as ranks, _bar(shown=ranks.first) as watch:
-        result = run(wanted, out, data, watch, other_versions)
+        result = run(wanted, out, data, watch, allow_version_mismatch)
     final = {"folder": str(result.folder), "outcome": result.outcome, "step": result.step, "final": result.final}
     if ranks.first and json_:
         typer.echo(canonical(final))

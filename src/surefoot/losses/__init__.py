@@ -1,5 +1,8 @@
 """Training-time objectives: losses of logits and labels, and objectives that need more of model or batch."""
 
+from typing import TYPE_CHECKING
+
+from surefoot.deprecated import renamed_names
 from surefoot.losses.ada_focal import AdaFocal
 from surefoot.losses.ar_adals import ARAdaLS
 from surefoot.losses.base import Loss
@@ -45,3 +48,6 @@ __all__ = [
     "as_objective",
     "focal_gamma",
 ]
+
+if not TYPE_CHECKING:  # a module's __getattr__ would hide wrong names from type checkers
+    __getattr__ = renamed_names(__name__)

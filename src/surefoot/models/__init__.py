@@ -1,5 +1,8 @@
 """Networks of both papers, by name."""
 
+from typing import TYPE_CHECKING
+
+from surefoot.deprecated import renamed_names
 from surefoot.models.cnn import LeNet, SmallCNN
 from surefoot.models.deep_resnet import ResNet
 from surefoot.models.mlp import MLP
@@ -21,3 +24,6 @@ __all__ = [
     "WideResNet",
     "build_model",
 ]
+
+if not TYPE_CHECKING:  # a module's __getattr__ would hide wrong names from type checkers
+    __getattr__ = renamed_names(__name__)

@@ -1,5 +1,8 @@
 """Post-hoc calibration: repair a trained classifier's confidence from held-out predictions."""
 
+from typing import TYPE_CHECKING
+
+from surefoot.deprecated import renamed_names
 from surefoot.posthoc.auto import Auto, Candidate, default_candidates
 from surefoot.posthoc.calibrator import Calibrator, NotFitted
 from surefoot.posthoc.compare import Change, Comparison, check_splits, compare
@@ -37,3 +40,6 @@ __all__ = [
     "default_candidates",
     "load",
 ]
+
+if not TYPE_CHECKING:  # a module's __getattr__ would hide wrong names from type checkers
+    __getattr__ = renamed_names(__name__)

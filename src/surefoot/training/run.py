@@ -70,7 +70,7 @@ def run(
     out: Path,
     data_root: Path | None = None,
     watch: Watch = lambda *_: None,
-    other_versions: bool = False,
+    allow_version_mismatch: bool = False,
 ) -> Result:
     """Run the spec under ``out``, or go on with it where it stopped; a finished run is only reported.
 
@@ -85,7 +85,7 @@ def run(
     threads = torch.get_num_threads()
     torch.set_num_threads(spec.threads)  # a part of the run's identity; the caller gets its own back
     try:
-        return _run(spec, ranks, out, data_root, watch, other_versions)
+        return _run(spec, ranks, out, data_root, watch, allow_version_mismatch)
     finally:
         torch.set_num_threads(threads)
 
@@ -102,7 +102,9 @@ def _shared_by(ranks: Ranks, spec: RunSpec) -> RunSpec:
     return spec
 
 
-def _run(spec: RunSpec, ranks: Ranks, out: Path, data_root: Path | None, watch: Watch, other_versions: bool) -> Result:
+def _run(
+    spec: RunSpec, ranks: Ranks, out: Path, data_root: Path | None, watch: Watch, allow_version_mismatch: bool
+) -> Result:
     raw = load_set(spec.data.name, data_root)
     options = spec.data.model_dump(exclude={"name", "augment"})
     data = prepare(raw, **options, seed=spec.seed)
@@ -112,27 +114,27 @@ def _run(spec: RunSpec, ranks: Ranks, out: Path, data_root: Path | None, watch: 
             if ranks.first:
                 folder.mkdir(parents=True, exist_ok=True)
                 held.enter_context(locked(folder))
-                _begin(spec, folder, data, other_versions)
+                _begin(spec, folder, data, allow_version_mismatch)
             foreign = {} if spec.shift is None else ood_sets(spec.shift, data, data_root)
         done = _result(folder)
         if done is not None:
             return Result(folder, done["outcome"], done["step"], done["final"], fresh=False)
         if spec.ensemble is not None and spec.ensemble.name == "deep":
-            return _together(spec, folder, data_root, foreign, watch, other_versions)
+            return _together(spec, folder, data_root, foreign, watch, allow_version_mismatch)
         return _carry_on(spec, ranks, folder, data, foreign, watch)
 
 
-def _begin(spec: RunSpec, folder: Path, data: Prepared, other_versions: bool) -> None:
+def _begin(spec: RunSpec, folder: Path, data: Prepared, allow_version_mismatch: bool) -> None:
     """Clear up after a death, and write down what the run is, if it has not ended."""
     for leftover in folder.glob(".*"):  # files that a death kept from getting their names
         leftover.unlink()
     if _result(folder) is None:
         _write_once(folder / "spec.json", spec.resolved())
-        _check_facts(folder, data, other_versions)
+        _check_facts(folder, data, allow_version_mismatch)
 
 
 def _together(
-    spec: RunSpec, folder: Path, data_root: Path | None, foreign: Foreign, watch: Watch, other_versions: bool
+    spec: RunSpec, folder: Path, data_root: Path | None, foreign: Foreign, watch: Watch, allow_version_mismatch: bool
 ) -> Result:
     """A deep ensemble: its members as runs of their own in the same place, then one reading of their mean."""
     count = len(members_of(spec))
@@ -141,7 +143,7 @@ def _together(
         def part(step: int, steps: int, loss: float, reading: dict[str, Any] | None) -> None:
             watch(place * steps + step, count * steps, loss, reading)
 
-        return run(member, folder.parent, data_root, part, other_versions)
+        return run(member, folder.parent, data_root, part, allow_version_mismatch)
 
     ended = train_members(spec, one)
     if ended is not None:
@@ -303,7 +305,7 @@ def _write_once(path: Path, value: Any) -> None:
             stream.write(canonical(value).encode() + b"\n")
 
 
-def _check_facts(folder: Path, data: Prepared, other_versions: bool) -> None:
+def _check_facts(folder: Path, data: Prepared, allow_version_mismatch: bool) -> None:
     """Versions are no part of a run's name, but a run goes on only with those it began with, unless told."""
     now = {
         "surefoot": surefoot.__version__,
@@ -321,10 +323,10 @@ def _check_facts(folder: Path, data: Prepared, other_versions: bool) -> None:
             stream.write(canonical(now).encode() + b"\n")
         return
     for name in ("torch", "numpy", "machine"):
-        if before.get(name) != now[name] and not other_versions:
+        if before.get(name) != now[name] and not allow_version_mismatch:
             raise BadInput(
                 f"this run began with {name} {before.get(name)} and would go on with {now[name]}, which changes its "
-                "bits; go back, choose another --out, or say --other-versions"
+                "bits; go back, choose another --out, or say --allow-version-mismatch"
             )
 
 

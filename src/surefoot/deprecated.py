@@ -1,0 +1,171 @@
+"""Names of version 0.1 that still work in 0.2.x, each with a `DeprecationWarning` that tells the new name.
+
+`docs/MIGRATING.md` lists all of them. They leave in 0.3.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
+from typing import Any, ParamSpec, TypeVar
+
+__all__ = ["OLD_MODULES", "OLD_NAMES", "install", "renamed_arguments", "renamed_names", "renamed_property"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+OLD_MODULES: Mapping[str, str] = {
+    "surefoot.checks": "surefoot.validation",
+    "surefoot.door": "surefoot.validation",
+    "surefoot.ensembles.names": "surefoot.ensembles.registry",
+    "surefoot.losses.held": "surefoot.losses.frozen_network",
+    "surefoot.losses.names": "surefoot.losses.registry",
+    "surefoot.models.names": "surefoot.models.registry",
+    "surefoot.optim.names": "surefoot.optim.registry",
+    "surefoot.optim.rules": "surefoot.optim.base",
+    "surefoot.reports.figures.names": "surefoot.reports.figures.labels",
+    "surefoot.reports.figures.repaired": "surefoot.reports.figures.recalibration",
+    "surefoot.reports.figures.strokes": "surefoot.reports.figures.mpl_style",
+    "surefoot.reports.figures.thin": "surefoot.reports.figures.downsample",
+    "surefoot.reports.repair": "surefoot.reports.recalibration",
+    "surefoot.reports.serve.keeper": "surefoot.reports.serve.refresher",
+    "surefoot.reports.text": "surefoot.text",
+    "surefoot.shift.foreign": "surefoot.shift.ood",
+    "surefoot.studies.crew": "surefoot.studies.workers",
+    "surefoot.studies.host": "surefoot.studies.node_worker",
+    "surefoot.studies.parts": "surefoot.studies.preflight",
+    "surefoot.studies.roles": "surefoot.studies.axis_roles",
+    "surefoot.studies.statistics": "surefoot.statistics",
+    "surefoot.training.coupling": "surefoot.training.correlations",
+}
+
+# Old name -> new name, within the module or package that has it now. A module that was renamed serves the old names
+# under its old path; the others do so by `renamed_names`.
+OLD_NAMES: Mapping[str, Mapping[str, str]] = {
+    "surefoot.ensembles.registry": {"ensemble_named": "build_ensemble"},
+    "surefoot.errors": {"RunTaken": "RunLocked"},
+    "surefoot.losses": {"lift": "as_objective"},
+    "surefoot.losses.frozen_network": {
+        "constant": "detached_statistics",
+        "held": "frozen_network",
+        "recorded": "recorded_statistics",
+    },
+    "surefoot.losses.registry": {"objective_named": "build_objective"},
+    "surefoot.models": {"model_named": "build_model"},
+    "surefoot.models.registry": {"model_named": "build_model"},
+    "surefoot.optim.base": {"Rule": "BaseOptimizer"},
+    "surefoot.optim.registry": {"rule_named": "build_optimizer"},
+    "surefoot.posthoc": {"calibrator_named": "build_calibrator", "doubts": "check_splits"},
+    "surefoot.reports.figures.downsample": {"thin": "downsample"},
+    "surefoot.reports.serve.refresher": {"Keeper": "Refresher"},
+    "surefoot.studies.node_worker": {"Host": "NodeWorker"},
+    "surefoot.studies.workers": {"Crew": "Workers"},
+    "surefoot.training.correlations": {"coupling": "sharpness_correlations"},
+    "surefoot.validation": {
+        "fraction": "check_fraction",
+        "known_options": "check_options",
+        "nearest": "suggest",
+        "positive": "check_positive",
+        "whole": "check_int",
+    },
+}
+
+
+def renamed_names(module: str) -> Callable[[str], Any]:
+    """A ``__getattr__`` for ``module`` that serves its row of `OLD_NAMES`.
+
+    Args:
+        module: the module's dotted name, usually ``__name__``.
+
+    Returns:
+        A function from an attribute's name to its value. It raises `AttributeError` for a name that never was.
+    """
+    names = OLD_NAMES[module]
+
+    def attribute(name: str) -> Any:
+        if name not in names:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        _warn(f"{module}.{name}", f"{module}.{names[name]}")
+        return getattr(sys.modules[module], names[name])
+
+    return attribute
+
+
+def renamed_arguments(**names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Let a function take the old spelling of some keyword arguments.
+
+    Args:
+        **names: new name by old name, as in ``renamed_arguments(chunk="batch_size")``.
+
+    Returns:
+        A decorator. The decorated function raises `TypeError` if both spellings of an argument are given.
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        @functools.wraps(function)
+        def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
+            for old in names.keys() & kwargs.keys():
+                if names[old] in kwargs:
+                    raise TypeError(f"{old} is the old name of {names[old]}; give {names[old]} alone")
+                _warn(f"the argument {old}", names[old], stacklevel=3)
+                kwargs[names[old]] = kwargs.pop(old)
+            return function(*args, **kwargs)
+
+        return wrapper
+
+    return decorate
+
+
+def renamed_property(old: str, new: str) -> property:
+    """A property under an old name that returns the attribute of the new name.
+
+    Args:
+        old: the old name, for the warning.
+        new: the attribute that has the value.
+
+    Returns:
+        The property.
+    """
+
+    def value(self: Any) -> Any:
+        _warn(f"the property {old}", new)
+        return getattr(self, new)
+
+    return property(value, doc=f"Old name of `{new}`.")
+
+
+def install() -> None:
+    """Make the old modules importable; called once, by the package's root."""
+    if not any(isinstance(finder, _OldModules) for finder in sys.meta_path):
+        sys.meta_path.append(_OldModules())
+
+
+class _OldModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds the modules of `OLD_MODULES`, after every other finder has failed."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        return importlib.util.spec_from_loader(fullname, self) if fullname in OLD_MODULES else None
+
+    def exec_module(self, module: ModuleType) -> None:
+        new = OLD_MODULES[module.__name__]
+        _warn(f"the module {module.__name__}", new)
+        target = importlib.import_module(new)
+        names = OLD_NAMES.get(new, {})
+
+        def attribute(name: str) -> Any:
+            return getattr(target, names.get(name, name))
+
+        module.__dict__["__getattr__"] = attribute
+
+
+def _warn(old: str, new: str, stacklevel: int = 3) -> None:
+    warnings.warn(f"{old} is now {new}; the old name leaves in 0.3", DeprecationWarning, stacklevel=stacklevel)
