@@ -402,11 +402,11 @@ def test_what_is_no_whole_run_is_not_taken_over(tmp_path):
 STAND_IN = """
 import json, os, sys
 tell = lambda **message: print(json.dumps(message), flush=True)
-tell(said="ready")
+tell(type="ready")
 for line in sys.stdin:
     order = json.loads(line)
     if order["do"] == "check":
-        tell(said="checked", error=CHECK)
+        tell(type="checked", error=CHECK)
         continue
     ID = IDS(order["label"])
     RUN
@@ -444,7 +444,7 @@ def test_a_run_that_kills_its_worker_is_given_up(tmp_path, stand_in):
     """Three deaths without progress; the others go on."""
     stand_in(
         "os.kill(os.getpid(), 9) if order['label'] == 'SGD seed=1' else "
-        "tell(said='ended', outcome='finished', step=5, fresh=True, id=ID, ece=0.1)"
+        "tell(type='ended', outcome='finished', step=5, fresh=True, id=ID, ece=0.1)"
     )
     result = sf.study(small(tables=[]), tmp_path, workers=2)
     failed = [task for task in result.tasks if task.state == "failed"]
@@ -457,8 +457,8 @@ def test_a_run_that_kills_its_worker_is_given_up(tmp_path, stand_in):
 def test_a_run_that_gets_further_each_time_is_not_given_up(tmp_path, stand_in):
     stand_in(
         "n = len(os.listdir(order['out'])); open(os.path.join(order['out'], str(n)), 'w').close(); "
-        "tell(said='step', step=10 * n + 1, steps=100, loss=1.0, ece=None) if n < 6 else "
-        "tell(said='ended', outcome='finished', step=100, fresh=True, id=ID, ece=0.1); n < 6 and os._exit(3)"
+        "tell(type='step', step=10 * n + 1, steps=100, loss=1.0, ece=None) if n < 6 else "
+        "tell(type='ended', outcome='finished', step=100, fresh=True, id=ID, ece=0.1); n < 6 and os._exit(3)"
     )
     axes = {"method": STUDY["axes"]["method"][:1]}
     (task,) = sf.study(small(tables=[], axes=axes, seeds=[0]), tmp_path).tasks
@@ -493,7 +493,7 @@ def test_a_study_that_is_over_needs_no_writing(done, monkeypatch):
 
 
 def test_data_that_changed_since_the_plan(tmp_path, stand_in):
-    stand_in("tell(said='ended', outcome='finished', step=5, fresh=True, id='0' * 16, ece=0.1)")
+    stand_in("tell(type='ended', outcome='finished', step=5, fresh=True, id='0' * 16, ece=0.1)")
     result = sf.study(small(tables=[]), tmp_path)
     assert result.count("failed") == 6
     assert "the data has changed" in result.tasks[0].error
@@ -508,7 +508,7 @@ def test_workers_that_cannot_start(tmp_path, monkeypatch):
 
 
 def test_a_full_disk_ends_the_study(tmp_path, stand_in):
-    stand_in("tell(said='storage', error='cannot write: No space left on device')")
+    stand_in("tell(type='storage', error='cannot write: No space left on device')")
     with pytest.raises(StorageFault, match="No space left"):
         sf.study(small(tables=[]), tmp_path)
     assert not any((tmp_path / "failed").iterdir())  # the runs are not to blame
@@ -580,7 +580,7 @@ def test_a_call_about_some_runs_keeps_what_was_chosen(tmp_path, stand_in):
         "name = order['id']; place = os.path.join(order['out'], name); os.mkdir(place); "
         "open(os.path.join(place, 'result.json'), 'w').write(json.dumps({'outcome': 'finished', 'step': 1, "
         "'final': {'val.nll': order['spec']['rule']['lr']}})); "
-        "tell(said='ended', outcome='finished', step=1, fresh=True, id=name, ece=0.1)"
+        "tell(type='ended', outcome='finished', step=1, fresh=True, id=name, ece=0.1)"
     )
     assert sf.study(study, tmp_path).count("finished") == 3
     before = (tmp_path / "study.json").read_bytes()
@@ -604,7 +604,7 @@ def test_a_choice_of_one_waits_for_no_run(tmp_path, stand_in):
         "name = order['id']; place = os.path.join(order['out'], name); os.mkdir(place); "
         "open(os.path.join(place, 'result.json'), 'w').write(json.dumps({'outcome': 'finished', 'step': 1, "
         "'final': {'val.nll': 0.5, 'test.ece': 0.1}})); "
-        "tell(said='ended', outcome='finished', step=1, fresh=True, id=name, ece=0.1)"
+        "tell(type='ended', outcome='finished', step=1, fresh=True, id=name, ece=0.1)"
     )
     one = sf.study(study, tmp_path, only="seed=1")
     assert [task.run.label for task in one.tasks] == ["SGD lr=0.1 seed=1", "GD lr=0.1 seed=1"]
@@ -619,7 +619,7 @@ def test_a_choice_of_one_waits_for_no_run(tmp_path, stand_in):
 
 
 def test_a_harmed_file_of_the_study_is_written_anew(tmp_path, stand_in):
-    stand_in("tell(said='ended', outcome='finished', step=5, fresh=True, id=ID, ece=0.1)")
+    stand_in("tell(type='ended', outcome='finished', step=5, fresh=True, id=ID, ece=0.1)")
     sf.study(small(tables=[]), tmp_path)
     whole = (tmp_path / "study.json").read_bytes()
     for harmed in (whole[: len(whole) // 2], b"", b'{"schema": 0, "runs": []}'):

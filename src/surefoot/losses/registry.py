@@ -72,7 +72,7 @@ class Facts:
 def build_objective(name: str, options: Mapping[str, Any], facts: Facts) -> Objective:
     """The objective ``name`` with its own options; ``eps`` is in units of the raw data.
 
-    >>> objective_named("focal", {"gamma": 2.0}, Facts(100, 10, Tensor)).loss.gamma
+    >>> build_objective("focal", {"gamma": 2.0}, Facts(100, 10, Tensor)).loss.gamma
     2.0
     """
     if name not in LOSSES:

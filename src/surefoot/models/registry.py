@@ -40,7 +40,7 @@ MODELS: dict[str, tuple[Callable[..., nn.Module], tuple[str, ...]]] = {
 def build_model(name: str, shape: tuple[int, ...], classes: int, **options: Any) -> nn.Module:
     """The network ``name`` for inputs of ``shape`` (without the batch) and ``classes``, with its own options.
 
-    >>> model_named("mlp", (8, 8), 10, widths=[32]).layers[1].in_features
+    >>> build_model("mlp", (8, 8), 10, widths=[32]).layers[1].in_features
     64
     """
     if name not in MODELS:

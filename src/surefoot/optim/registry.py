@@ -46,7 +46,7 @@ def build_optimizer(
     Rules around another take ``options["base"]``, a table with its ``name``; by default SGD. ``curvature()`` makes the
     operator of BulkSGD and DomSGD.
 
-    >>> rule_named("sam", nn.Linear(2, 2), {"rho": 0.1, "base": {"name": "sgd", "lr": 0.5}}).base.defaults["lr"]
+    >>> build_optimizer("sam", nn.Linear(2, 2), {"rho": 0.1, "base": {"name": "sgd", "lr": 0.5}}).base.defaults["lr"]
     0.5
     """
     build, around = _found(name)
