@@ -1,0 +1,72 @@
+"""Names of version 0.1 work until 0.3, say what they are now, and stand in docs/MIGRATING.md."""
+
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+
+from surefoot import Predictions
+from surefoot.cli import OLD_FLAGS, _renamed
+from surefoot.deprecated import OLD_MODULES, OLD_NAMES, renamed_arguments
+
+MIGRATING = (Path(__file__).parents[1] / "docs" / "MIGRATING.md").read_text()
+
+
+@pytest.mark.parametrize(("old", "new"), OLD_MODULES.items())
+def test_an_old_module_is_the_new_one(old: str, new: str) -> None:
+    sys.modules.pop(old, None)
+    with pytest.warns(DeprecationWarning, match=f"{new}; the old name leaves in 0.3"):
+        module = importlib.import_module(old)
+    target = importlib.import_module(new)
+    assert all(getattr(module, name) is getattr(target, name) for name in target.__all__)
+    assert all(getattr(module, name) is getattr(target, now) for name, now in OLD_NAMES.get(new, {}).items())
+    assert f"`{old}`" in MIGRATING
+
+
+NAMES = [(module, old, new) for module, names in OLD_NAMES.items() for old, new in names.items()]
+
+
+@pytest.mark.parametrize(("module", "old", "new"), NAMES)
+def test_an_old_name_is_the_new_one(module: str, old: str, new: str) -> None:
+    target = importlib.import_module(module)
+    if hasattr(target, "__getattr__"):
+        with pytest.warns(DeprecationWarning, match=f"{module}.{old} is now {module}.{new}"):
+            assert getattr(target, old) is getattr(target, new)
+    else:  # the module itself has a new name, and the old one serves the old names
+        assert module in OLD_MODULES.values()
+    assert f"`{old}`" in MIGRATING
+
+
+def test_a_name_that_never_was_is_an_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'lifted'"):
+        importlib.import_module("surefoot.losses").lifted  # noqa: B018
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("surefoot.doors")
+
+
+def test_an_old_property() -> None:
+    p = Predictions([[2.0, 0.0], [0.0, 1.0]], [0, 0])
+    with pytest.warns(DeprecationWarning, match="error_probability"):
+        assert (p.doubt == p.error_probability).all()
+
+
+@pytest.mark.parametrize(("command", "flag"), OLD_FLAGS)
+def test_an_old_flag_is_the_new_one(command: str, flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    new = OLD_FLAGS[command, flag]
+    assert _renamed([command, "file", f"{flag}=value", flag]) == [command, "file", f"{new}=value", new]
+    assert f"{flag} is now {new}" in capsys.readouterr().err
+    assert _renamed(["status", flag]) == ["status", flag]
+    assert f"| `surefoot {command}` | `{flag}` | `{new}` |" in MIGRATING
+
+
+def test_old_arguments() -> None:
+    @renamed_arguments(chunk="batch_size")
+    def rows(batch_size: int) -> int:
+        return batch_size
+
+    with pytest.warns(DeprecationWarning, match="the argument chunk is now batch_size"):
+        assert rows(chunk=3) == 3
+    assert rows(batch_size=3) == 3
+    with pytest.raises(TypeError, match="give batch_size alone"):
+        rows(chunk=3, batch_size=3)
