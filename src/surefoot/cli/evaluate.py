@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,7 +21,7 @@ def evaluate(
     bins: Annotated[int, typer.Option(min=1, help="Number of bins.")] = 15,
     split: Annotated[str | None, typer.Option(help="Which set of an .npz with several: test for test_logits.")] = None,
     probs: Annotated[bool, typer.Option("--probs", help="The class columns hold probabilities, not logits.")] = False,
-    every: Annotated[bool, typer.Option("--all", help="Also auroc_ovr and skce, which take longer.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Also the metrics that take longer.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout, nothing else.")] = False,
     figure: Annotated[Path | None, typer.Option(metavar="OUT.svg|png|pdf|html", help="Draw the diagram.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the resampling behind the intervals.")] = 0,
@@ -46,21 +47,21 @@ def show(
 ) -> None:
     """Print the evaluation of ``p``, as a person or a machine reads it, and draw the figure if asked."""
     from surefoot.metrics.interval import intervals
-    from surefoot.metrics.ranking import auroc_ovr
+    from surefoot.metrics.registry import METRICS
     from surefoot.metrics.reliability import reliability
     from surefoot.metrics.skce import skce
-    from surefoot.metrics.summary import COSTLY, metrics_table, summary
+    from surefoot.metrics.summary import metrics_table, summary
     from surefoot.reports.verdict import verdict
     from surefoot.text import plain
 
     table = metrics_table(bins)
     values = summary(p, bins)
     if every:
-        values["auroc_ovr"] = auroc_ovr(p)
-        # All pairs of rows while that takes seconds; a single row has none.
-        values["skce"] = skce(p, "biased" if len(p) < 2 else "unbiased" if len(p) <= 20_000 else "block")
+        # skce: all pairs of rows while that takes seconds; a single row has none.
+        table["skce"] = partial(skce, estimator="biased" if len(p) < 2 else "unbiased" if len(p) <= 20_000 else "block")
+        values |= {metric: table[metric](p) for metric in table if metric not in values}
     # The costly ones are left without: hundreds of resamples would take hours where one value takes a minute.
-    cheap = {metric: table[metric] for metric in values if metric not in COSTLY}
+    cheap = {metric: table[metric] for metric in values if not METRICS[metric].costly}
     with progress_bar("resampling") as report:
         ranges = intervals(cheap, p, seed=seed, known=values, progress=report)
     diagram = reliability(p, bins)

@@ -1,4 +1,7 @@
-"""Calibration metrics: pure functions from `Predictions` to a float that carries its bins, norm and n."""
+"""Calibration metrics: pure functions from `Predictions` to a float that carries its bins, norm and n.
+
+Modules import scipy where they compute with it: specs and reports read the registry, and need none of it.
+"""
 
 from surefoot.metrics.debiased import debiased_ece, sweep_ece
 from surefoot.metrics.ece import adaptive_ece, classwise_ece, ece, mce, rmsce

@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr
 
 from surefoot.errors import BadInput
 from surefoot.metrics.bins import BinTable, SortedRows, check_bins, mass_table
@@ -49,6 +48,8 @@ def _debiased_square(table: BinTable) -> float:
 
 
 def _debiased_absolute(table: BinTable) -> float:
+    from scipy.special import ndtr
+
     enough = table.count > 1
     gap = table.gap
     deviation = np.sqrt(table.accuracy * (1 - table.accuracy) / table.count)

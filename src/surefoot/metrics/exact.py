@@ -11,7 +11,6 @@ from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csc_array
 
 __all__ = ["UNIT", "CellInto", "Cells", "carry", "cell_sums", "parts_as_ints", "split_into_parts", "whole_sums"]
 
@@ -104,6 +103,8 @@ class _Block:
     """
 
     def __init__(self, rows: int, cells: int) -> None:
+        from scipy.sparse import csc_array
+
         self.high, self.low = np.empty(rows), np.empty(rows)
         self.cell, self.hit = np.zeros(rows, np.int32), np.empty(rows, np.int32)
         self._cells, self._one = cells, np.ones(1)

@@ -11,7 +11,6 @@ import math
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import xlogy
 
 from surefoot.metrics.bins import ordered
 from surefoot.metrics.value import Value
@@ -50,6 +49,8 @@ def aurc(p: Predictions) -> Value:
 @takes_predictions
 def e_aurc(p: Predictions) -> Value:
     """Excess AURC: over that of an ideal ranking with the same error rate r, r + (1 − r) ln(1 − r)."""
+    from scipy.special import xlogy
+
     r = 1 - np.count_nonzero(p.correct) / len(p)
     return Value(aurc(p) - (r + float(xlogy(1 - r, 1 - r))), n=len(p))
 

@@ -7,7 +7,6 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import bdtr, bdtrik, ndtri
 
 from surefoot.errors import BadInput
 from surefoot.metrics.bins import BinTable, check_bins, mass_table, tally_width, width_table
@@ -80,6 +79,8 @@ def reliability(
 
 def wilson(share: Floats, count: Floats, level: float) -> tuple[Floats, Floats]:
     """Wilson's score interval of a share observed in ``count`` rows."""
+    from scipy.special import ndtri
+
     z = float(ndtri((1 + level) / 2))
     middle = (share + z**2 / (2 * count)) / (1 + z**2 / count)
     half = z / (1 + z**2 / count) * np.sqrt(share * (1 - share) / count + z**2 / (4 * count**2))
@@ -91,6 +92,8 @@ def wilson(share: Floats, count: Floats, level: float) -> tuple[Floats, Floats]:
 
 def binomial_quantile(q: float, count: NDArray[np.int64], mean: Floats) -> Floats:
     """Smallest h with P(Binomial(count, mean) ≤ h) ≥ q."""
+    from scipy.special import bdtr, bdtrik
+
     certain = (mean <= 0) | (mean >= 1)
     inner = np.where(certain, 0.5, mean)
     guess = np.clip(np.ceil(bdtrik(q, count, inner)), 0, count)

@@ -7,7 +7,6 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial.distance import pdist
 
 from surefoot.errors import BadInput
 from surefoot.metrics.value import Value
@@ -80,6 +79,8 @@ def median_distance(probs: Floats) -> float:
 
     Sorting makes it independent of the order of the rows; 1 where all rows are equal.
     """
+    from scipy.spatial.distance import pdist
+
     ranked = probs[np.lexsort(probs.T[::-1])]
     rows = ranked[np.unique(np.linspace(0, len(ranked) - 1, _MEDIAN_ROWS).astype(np.int64))]
     distances = pdist(rows)  # from differences: equal rows are at distance 0 exactly

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.fft import dct, idct
-from scipy.optimize import brentq
 
 from surefoot.metrics.value import Value
 from surefoot.predictions import Predictions, takes_predictions
@@ -33,6 +31,9 @@ def smooth_ece(p: Predictions) -> Value:
     >>> round(smooth_ece(p), 6)
     0.3
     """
+    from scipy.fft import dct, idct
+    from scipy.optimize import brentq
+
     density = _on_grid(p.confidence, p.correct) / len(p)
     coefficients = dct(density, type=2)
     decay = -0.5 * (np.pi * np.arange(_CELLS)) ** 2

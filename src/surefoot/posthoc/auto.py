@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from surefoot.errors import BadInput
-from surefoot.metrics.summary import HIGHER_IS_BETTER, metrics_table
+from surefoot.metrics.registry import METRICS, higher_is_better
+from surefoot.metrics.summary import metrics_table
 from surefoot.posthoc.calibrator import Calibrator, Floats
 from surefoot.posthoc.identity import Identity
 from surefoot.posthoc.methods import METHODS, build_calibrator
@@ -125,10 +126,10 @@ class Auto(Calibrator):
 
 
 def check_metric(metric: Any) -> None:
-    """A clear error if there is no metric of that name."""
-    table = metrics_table()
-    if not isinstance(metric, str) or metric not in table:
-        raise BadInput(f"metric must be one of {', '.join(table)}; got {metric!r}")
+    """A clear error if there is no metric of that name that can be better or worse."""
+    known = [name for name, entry in METRICS.items() if entry.better is not None]
+    if metric not in known:
+        raise BadInput(f"metric must be one of {', '.join(known)}; got {metric!r}")
 
 
 def _checked(candidates: Any) -> dict[str, Calibrator]:
@@ -171,7 +172,7 @@ def _choose(
     metric: str,
 ) -> tuple[str, list[Candidate]]:
     """The name of the best candidate, and all of them, best first."""
-    table, sign = metrics_table(), -1.0 if metric in HIGHER_IS_BETTER else 1.0
+    table, sign = metrics_table(), -1.0 if higher_is_better(metric) else 1.0
 
     def measure(q: Predictions) -> float:
         """The metric as something to be made small."""

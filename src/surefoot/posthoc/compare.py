@@ -10,14 +10,14 @@ from scipy.stats import chi2_contingency
 
 from surefoot.errors import BadInput
 from surefoot.metrics.interval import Interval, intervals
-from surefoot.metrics.summary import HIGHER_IS_BETTER, metrics_table
+from surefoot.metrics.registry import METRICS, higher_is_better, tracked_metrics
+from surefoot.metrics.summary import metrics_table
 from surefoot.predictions import Predictions, check_predictions
 from surefoot.validation import check_fraction, check_int
 
 __all__ = ["Change", "Comparison", "check_splits", "compare"]
 
 FEWEST = 20  # rows on which a change is judged; the bootstrap of fewer is no guide to their noise
-SHOWN = ("accuracy", "nll", "brier", "ece", "adaptive_ece", "kce")
 
 
 @dataclass(frozen=True)
@@ -41,15 +41,16 @@ class Change:
     def verdict(self) -> str:
         """``"better"``, ``"worse"`` or ``"noise"`` (the interval of the change holds 0).
 
-        Or no verdict: ``"undefined"`` for a difference of infinities, ``"too few rows"`` below 20.
+        Or no verdict: ``"undefined"`` for a difference of infinities and for a metric without a better direction,
+        ``"too few rows"`` below 20.
         """
-        if np.isnan(self.change):
+        if np.isnan(self.change) or METRICS[self.metric].better is None:
             return "undefined"
         if self.n < FEWEST:
             return "too few rows"
         if self.low <= 0 <= self.high:
             return "noise"
-        return "better" if (self.change < 0) != (self.metric in HIGHER_IS_BETTER) else "worse"
+        return "better" if (self.change < 0) != higher_is_better(self.metric) else "worse"
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ class Comparison:
 def compare(
     before: Predictions,
     after: Predictions,
-    metrics: Sequence[str] = SHOWN,
+    metrics: Sequence[str] | None = None,
     level: float = 0.95,
     resamples: int = 300,
     seed: int = 0,
@@ -83,7 +84,8 @@ def compare(
     """Compare two predictions of the same rows: both are resampled together, so that what they share cancels.
 
     The interval of a change is the bootstrap's, turned around its estimate (the basic bootstrap): a binned error is too
-    high on either side, and on resamples once more; so that bias does not enter twice.
+    high on either side, and on resamples once more; so that bias does not enter twice. ``metrics`` are by default those
+    that readings along training hold of every part.
     """
     check_predictions("before", before)
     check_predictions("after", after)
@@ -92,6 +94,7 @@ def compare(
     check_fraction("level", level)
     count = check_int("resamples", resamples, 10)
     table = metrics_table()
+    metrics = tracked_metrics("val") if metrics is None else metrics
     unknown = [name for name in metrics if name not in table]
     if unknown:
         raise BadInput(f"metrics must be among {', '.join(table)}; got {unknown[0]!r}")

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surefoot.errors import BadInput
-from surefoot.metrics import accuracy, ece, nll
-from surefoot.metrics.interval import interval
+from surefoot.metrics import ece, interval, metrics_table
+from surefoot.metrics.registry import shifted_metrics
 from surefoot.posthoc.calibrator import Calibrator
 from surefoot.predictions import Predictions
 from surefoot.shift.scores import SCORES, auroc_ood, fpr95_ood
@@ -21,8 +21,6 @@ __all__ = ["CLEAN", "PLAIN", "TOGETHER", "Subject", "means", "ood_rows", "quanti
 CLEAN = "clean"  # the kind of images that are not corrupted
 PLAIN = "none"  # the method of predictions that are not calibrated
 TOGETHER = "ensemble"  # the subject that is the mean of all others
-
-_READ = ("accuracy", "ece", "nll", "auroc")
 
 Row = dict[str, Any]
 Pictures = NDArray[Any]
@@ -102,7 +100,7 @@ def means(rows: Sequence[Row], *by: str) -> list[Row]:
     found = []
     for key, members in groups.items():
         mean = dict(zip(by, key, strict=True))
-        for name in _READ:
+        for name in _averaged():
             values = [row[name] for row in members if row[name] is not None]
             mean[name] = float(np.mean(values)) if values else None
         found.append(mean)
@@ -120,16 +118,20 @@ def quantities(rows: Sequence[Row], foreign: Sequence[Row]) -> dict[str, float]:
     found: dict[str, float] = {}
     for mean in means(rows, "method"):
         start = _start(mean["method"])
-        found |= {f"{start}.{name}": mean[name] for name in _READ if mean[name] is not None}
+        found |= {f"{start}.{name}": mean[name] for name in _averaged() if mean[name] is not None}
     for mean in (*(row for row in rows if row["kind"] == CLEAN), *means(rows, "method", "severity")):
         start = f"{_start(mean['method'])}.severity{mean['severity']}"
-        found |= {f"{start}.{name}": mean[name] for name in _READ if mean[name] is not None}
+        found |= {f"{start}.{name}": mean[name] for name in _averaged() if mean[name] is not None}
     for mean in means([row for row in rows if row["method"] == PLAIN], "kind"):
-        found |= {f"shift.{mean['kind']}.{name}": mean[name] for name in _READ}
+        found |= {f"shift.{mean['kind']}.{name}": mean[name] for name in _averaged()}
     for row in foreign:
         start = f"ood.{row['set']}" if row["score"] == "max_probability" else f"ood.{row['set']}.{row['score']}"
         found |= {f"{start}.auroc": row["auroc"], f"{start}.fpr95": row["fpr95"]}
     return found
+
+
+def _averaged() -> list[str]:
+    return [*shifted_metrics(), "auroc"]
 
 
 def _start(method: str) -> str:
@@ -137,6 +139,7 @@ def _start(method: str) -> str:
 
 
 def _read(p: Predictions, resamples: int) -> Row:
-    value = ece(p)
+    table = metrics_table()
+    values = {name: float(table[name](p)) for name in shifted_metrics()}
     low, high = interval(ece, p, resamples=resamples) if resamples else (None, None)
-    return {"accuracy": float(accuracy(p)), "ece": float(value), "ece_low": low, "ece_high": high, "nll": float(nll(p))}
+    return {**values, "ece_low": low, "ece_high": high}

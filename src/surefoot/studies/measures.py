@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from surefoot.metrics.registry import METRICS
 from surefoot.statistics import lead, partial, pearson, spearman
 from surefoot.training.journal import read_to
 from surefoot.validation import suggest
@@ -37,14 +38,7 @@ _OVER_RUN: dict[str, Callable[[Any], Any]] = {
 _RELATIONS = {"pearson": 2, "spearman": 2, "lag": 2, "lag_steps": 2, "ratio": 2, "partial": 3}
 _OF_RUN = ("max", "min", "mean", "first", "best")
 _LETTERS = {
-    "ece": "ECE",
-    "kce": "KCE",
-    "nll": "NLL",
     "tce": "TCE",
-    "adaptive_ece": "AdaECE",
-    "classwise_ece": "classwise ECE",
-    "auroc_misclassification": "AUROC of errors",
-    "auroc_ovr": "AUROC of classes",
     "log_q": "log Q",
     "log_q_attack": "log Q (attack)",
     "log_q_certified": "log Q (proved)",
@@ -243,7 +237,11 @@ def shown_stop(text: str) -> str:
 
 
 def _quantity(name: str) -> str:
-    return " ".join(_LETTERS.get(part, part.replace("_", " ")) for part in name.split("."))
+    return " ".join(_word(part) for part in name.split("."))
+
+
+def _word(part: str) -> str:
+    return METRICS[part].heading if part in METRICS else _LETTERS.get(part, part.replace("_", " "))
 
 
 def _kept(name: str) -> str | None:

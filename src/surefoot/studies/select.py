@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from surefoot.errors import BadInput
+from surefoot.metrics.registry import higher_is_better
 from surefoot.studies.folder import StudyFolder
 from surefoot.studies.plan import Group, Plan, Planned, axes_of, group_of
 
@@ -86,7 +87,7 @@ def _best(group: Group, found: Candidates, metric: str) -> Choice:
     if not finite:
         where = " ".join(text for _, text in group)
         raise BadInput(f"select{f' for {where}' if where else ''}: every candidate diverged; offer smaller values")
-    better = max if metric == "val.accuracy" else min
+    better = max if higher_is_better(metric) else min
     values, score = better(finite, key=lambda pair: pair[1])
     return Choice(group, values, score, scores)
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from surefoot.errors import BadInput
+from surefoot.metrics.registry import check_validation
 from surefoot.studies.aliases import current_name, former_name
 from surefoot.studies.measures import check_measure
 from surefoot.training.spec import clear_error, read_toml
@@ -147,11 +148,7 @@ class SelectSpec(_Table):
     @field_validator("metric")
     @classmethod
     def _held_out(cls, given: str) -> str:
-        known = [f"val.{name}" for name in ("nll", "accuracy", "brier", "ece", "adaptive_ece", "kce")]
-        if given not in known:
-            near = suggest(given, known) if given.startswith("val.") else ""
-            raise ValueError(f"choices are made on validation, by one of {', '.join(known)}; got {given!r}{near}")
-        return given
+        return check_validation(given)
 
 
 Kind = Literal["summary", "correlation", "hypotheses", "compare", "predict"]

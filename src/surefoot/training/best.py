@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from surefoot.metrics.registry import higher_is_better
+
 __all__ = ["Best"]
 
 
 @dataclass
 class Best:
-    """Smallest ``metric`` over the readings (largest if it ends in accuracy); ``since`` counts readings after it."""
+    """The best ``metric`` over the readings, by the metric's own direction; ``since`` counts readings after it."""
 
     metric: str
     patience: int | None = None
@@ -25,7 +27,7 @@ class Best:
         if self.metric not in reading:
             return False
         value = float(reading[self.metric])
-        larger = self.metric.endswith("accuracy")
+        larger = higher_is_better(self.metric)
         if math.isfinite(value) and (self.step < 0 or (value > self.value if larger else value < self.value)):
             self.value, self.step, self.since = value, int(reading["step"]), 0
             return True

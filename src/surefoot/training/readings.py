@@ -8,23 +8,21 @@ import numpy as np
 
 from surefoot import metrics
 from surefoot.margins.moments import log_moment, tail
+from surefoot.metrics.registry import tracked_metrics
 from surefoot.predictions import Predictions
 
 __all__ = ["arrays_of", "calibration_of", "margins_of"]
 
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
-_CALIBRATION = ("accuracy", "nll", "ece", "adaptive_ece", "kce", "brier")
-# Paper B's further columns; it does not say which AUROC it means, so both are read.
-_OF_TEST = ("classwise_ece", "auroc_misclassification", "auroc_ovr")
 
 
 def calibration_of(part: str, p: Predictions) -> dict[str, float]:
     """How right and how sure: ``part.accuracy``, ``.nll``, ``.ece``, … and the mean binary entropy of p_y.
 
-    Of the test part also the classwise error and both AUROCs.
+    The registry says which metrics are read; of the test part also the classwise error and both AUROCs.
     """
-    names = _CALIBRATION + (_OF_TEST if part == "test" else ())
-    found = {name: getattr(metrics, name)(p) for name in names}
+    table = metrics.metrics_table()
+    found = {name: table[name](p) for name in tracked_metrics(part)}
     found["confidence"] = p.confidence.mean()
     found["entropy"] = _entropy(p.log_true).mean()
     return {f"{part}.{name}": float(value) for name, value in found.items()}

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from surefoot.errors import BadInput
+from surefoot.metrics.registry import check_validation
 from surefoot.training.cadence import GROUPS
 from surefoot.training.records import canonical
 from surefoot.validation import suggest
@@ -180,8 +181,13 @@ class TrackSpec(_Table):
 class BestSpec(_Table):
     """Keep the weights of the best validation reading; with ``patience``, stop after so many readings without one."""
 
-    metric: Literal["val.accuracy", "val.nll", "val.ece", "val.adaptive_ece", "val.kce", "val.brier"] = "val.nll"
+    metric: str = "val.nll"
     patience: int | None = Field(default=None, ge=1)
+
+    @field_validator("metric")
+    @classmethod
+    def _of_validation(cls, given: str) -> str:
+        return check_validation(given)
 
 
 class ShiftSpec(_Table):

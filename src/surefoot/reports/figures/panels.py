@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["BOUNDS", "FINAL", "PANELS", "Panel", "Statement", "drawn", "wanted"]
+from surefoot.metrics.registry import tracked_metrics
+
+__all__ = ["BOUNDS", "PANELS", "Panel", "Statement", "drawn", "final_quantities", "wanted"]
 
 
 @dataclass(frozen=True)
@@ -65,10 +67,7 @@ BOUNDS = (
     ),
 )
 
-# Of the last reading.
-_ENDS = ("accuracy", "ece", "kce", "adaptive_ece", "nll", "brier", "confidence", "margin", "log_q")
-FINAL = (
-    *(f"{part}.{name}" for part in ("test", "train") for name in _ENDS),
+_ENDS = (
     "test.tce", "temperature", "sharpness", "hessian", "batch_sharpness", "threshold", "loss",
     *(bound for each in BOUNDS for bound in (each.printed, each.tight)),
     *(bound.replace("bound", "slack") for each in BOUNDS for bound in (each.printed, each.tight)),
@@ -79,6 +78,12 @@ _COLUMNS = {name for panel in PANELS for name in (panel.train, panel.test) if na
     "train.log_q_certified", "train.theorems.holds", "train.theorems.violated",
     "rule.epsilon", "rule.lambda", "rule.lambda0",
 }  # fmt: skip
+
+
+def final_quantities() -> list[str]:
+    """What is shown of a run's last reading."""
+    of_part = (*tracked_metrics("train"), "confidence", "margin", "log_q")
+    return [*(f"{part}.{name}" for part in ("test", "train") for name in of_part), *_ENDS]
 
 
 def wanted(name: str) -> bool:

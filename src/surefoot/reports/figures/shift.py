@@ -7,12 +7,12 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from surefoot.metrics.registry import shifted_metrics
 from surefoot.reports.figures.compare import by_setting, labels, spread
 from surefoot.reports.runs import RunFacts, number
 
 __all__ = ["shifted_settings", "under_shift", "worst_first"]
 
-_READ = ("accuracy", "ece", "nll")
 _SEVERITIES = range(6)  # 0 is clean
 # Names that `surefoot.shift.measure.quantities` gives; neither a kind nor a set has a dot in its own.
 _KIND = re.compile(r"shift\.(?!temperature\.|severity\d\.)([^.]{1,60})\.ece")
@@ -86,12 +86,12 @@ def _held(runs: Sequence[RunFacts], start: str) -> dict[str, Any]:
 
 
 def _measures(runs: Sequence[RunFacts], start: str) -> dict[str, Any]:
-    return {name: found for name in _READ if (found := spread(runs, f"{start}.{name}")) is not None}
+    return {name: found for name in shifted_metrics() if (found := spread(runs, f"{start}.{name}")) is not None}
 
 
 def _of_kind(runs: Sequence[RunFacts], kind: str) -> dict[str, float]:
     """Means over the seeds; with intervals too, a chart of all kinds would show nothing."""
-    found = {name: _mean([number(run.final.get(f"shift.{kind}.{name}")) for run in runs]) for name in _READ}
+    found = {name: _mean([number(run.final.get(f"shift.{kind}.{name}")) for run in runs]) for name in shifted_metrics()}
     return {name: value for name, value in found.items() if math.isfinite(value)}
 
 

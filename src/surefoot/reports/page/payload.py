@@ -22,7 +22,7 @@ from surefoot.files import open_plain
 from surefoot.reports.figures.colours import looks
 from surefoot.reports.figures.compare import compare, settings
 from surefoot.reports.figures.downsample import downsample, evenly
-from surefoot.reports.figures.panels import BOUNDS, FINAL, PANELS, drawn, wanted
+from surefoot.reports.figures.panels import BOUNDS, PANELS, drawn, final_quantities, wanted
 from surefoot.reports.figures.portrait import correlations
 from surefoot.reports.figures.shift import under_shift
 from surefoot.reports.page.png import data_uri
@@ -157,7 +157,9 @@ def _assembled(folder: Path, packed: Sequence[Packed]) -> dict[str, Any]:
                 "setting": setting,
                 "spec": differs,
                 "regime": run.columns.words.get("train.regime"),
-                "final": {name: _plain(number(run.final.get(name))) for name in FINAL if name in run.final},
+                "final": {
+                    name: _plain(number(run.final.get(name))) for name in final_quantities() if name in run.final
+                },
                 **found,
                 "frames": [pictures.framed(frame, frames.examples) for frame in frames.frames],
             }

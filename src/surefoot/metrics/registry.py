@@ -1,0 +1,124 @@
+"""The one table of metrics, and what other packages ask of it."""
+
+from __future__ import annotations
+
+from surefoot.errors import BadInput
+from surefoot.registry import Citation, MetricEntry, table
+from surefoot.validation import suggest
+
+__all__ = ["METRICS", "check_validation", "higher_is_better", "shifted_metrics", "tracked_metrics"]
+
+_KUMAR2019 = Citation("Kumar, Liang and Ma", 2019, "Verified Uncertainty Calibration")
+_GEIFMAN2019 = Citation(
+    "Geifman, Uziel and El-Yaniv", 2019, "Bias-Reduced Uncertainty Estimation for Deep Neural Classifiers"
+)
+_HENDRYCKS2017 = Citation(
+    "Hendrycks and Gimpel", 2017,
+    "A Baseline for Detecting Misclassified and Out-of-Distribution Examples in Neural Networks",
+)  # fmt: skip
+_NAEINI2015 = Citation(
+    "Naeini, Cooper and Hauskrecht", 2015, "Obtaining Well Calibrated Probabilities Using Bayesian Binning"
+)
+
+METRICS: dict[str, MetricEntry] = table(
+    [
+        MetricEntry(
+            "accuracy", "surefoot.metrics.scores:accuracy", better="higher", tracked="all", shifted=True,
+        ),
+        MetricEntry("mean_confidence", "surefoot.metrics.scores:mean_confidence", better=None),
+        MetricEntry("nll", "surefoot.metrics.scores:nll", label="NLL", tracked="all", shifted=True),
+        MetricEntry(
+            "brier", "surefoot.metrics.scores:brier", tracked="all",
+            citation=Citation("Brier", 1950, "Verification of Forecasts Expressed in Terms of Probability"),
+        ),
+        MetricEntry(
+            "ece", "surefoot.metrics.ece:ece", label="ECE", bins=True, tracked="all", shifted=True,
+            citation=Citation("Guo et al.", 2017, "On Calibration of Modern Neural Networks"),
+        ),
+        MetricEntry(
+            "adaptive_ece", "surefoot.metrics.ece:adaptive_ece", label="AdaECE", bins=True, tracked="all",
+            citation=Citation(
+                "Nguyen and O'Connor", 2015,
+                "Posterior Calibration and Exploratory Analysis for Natural Language Processing Models",
+            ),
+        ),
+        MetricEntry(
+            "classwise_ece", "surefoot.metrics.ece:classwise_ece", label="classwise ECE", bins=True, tracked="test",
+            citation=Citation(
+                "Kull et al.", 2019,
+                "Beyond Temperature Scaling: Obtaining Well-Calibrated Multiclass Probabilities with Dirichlet "
+                "Calibration",
+            ),
+        ),
+        MetricEntry("mce", "surefoot.metrics.ece:mce", bins=True, citation=_NAEINI2015),
+        MetricEntry("rmsce", "surefoot.metrics.ece:rmsce", bins=True, citation=_KUMAR2019),
+        MetricEntry("debiased_ece", "surefoot.metrics.debiased:debiased_ece", bins=True, citation=_KUMAR2019),
+        MetricEntry(
+            "sweep_ece", "surefoot.metrics.debiased:sweep_ece",
+            citation=Citation("Roelofs et al.", 2022, "Mitigating Bias in Calibration Error Estimation"),
+        ),
+        MetricEntry(
+            "kce", "surefoot.metrics.kce:kce", label="KCE", tracked="all",
+            citation=Citation(
+                "Kumar, Sarawagi and Jain", 2018,
+                "Trainable Calibration Measures for Neural Networks from Kernel Mean Embeddings",
+            ),
+        ),
+        MetricEntry(
+            "smooth_ece", "surefoot.metrics.smooth:smooth_ece",
+            citation=Citation("Błasiok and Nakkiran", 2023, "Smooth ECE: Principled Reliability Diagrams via Kernel "
+                              "Smoothing"),
+        ),
+        # Tan et al. (2026) do not say which AUROC they report, so both are read of the test part.
+        MetricEntry(
+            "auroc_misclassification", "surefoot.metrics.ranking:auroc_misclassification", label="AUROC of errors",
+            better="higher", tracked="test", citation=_HENDRYCKS2017,
+        ),
+        MetricEntry("aurc", "surefoot.metrics.ranking:aurc", citation=_GEIFMAN2019),
+        MetricEntry("e_aurc", "surefoot.metrics.ranking:e_aurc", citation=_GEIFMAN2019),
+        MetricEntry("fpr95", "surefoot.metrics.ranking:fpr95", citation=_HENDRYCKS2017),
+        MetricEntry(
+            "auroc_ovr", "surefoot.metrics.ranking:auroc_ovr", label="AUROC of classes", better="higher", costly=True,
+            tracked="test",
+            citation=Citation("Hand and Till", 2001, "A Simple Generalisation of the Area Under the ROC Curve for "
+                              "Multiple Class Classification Problems"),
+        ),
+        MetricEntry(
+            "skce", "surefoot.metrics.skce:skce", costly=True,
+            citation=Citation("Widmann, Lindsten and Zachariah", 2019, "Calibration Tests in Multi-Class "
+                              "Classification: A Unifying Framework"),
+        ),
+    ]
+)  # fmt: skip
+
+
+def tracked_metrics(part: str) -> list[str]:
+    """Names of the metrics that readings hold of a part of the data, ``"train"``, ``"val"`` or ``"test"``."""
+    return [name for name, entry in METRICS.items() if entry.tracked in ("all", part)]
+
+
+def shifted_metrics() -> list[str]:
+    """Names of the metrics that are read on corrupted images."""
+    return [name for name, entry in METRICS.items() if entry.shifted]
+
+
+def check_validation(quantity: str) -> str:
+    """``quantity``, if it is a metric of the validation part that readings hold and that has a direction.
+
+    >>> check_validation("val.nll")
+    'val.nll'
+    """
+    known = [f"val.{name}" for name in tracked_metrics("val") if METRICS[name].better is not None]
+    if quantity not in known:
+        hint = suggest(quantity, known) if str(quantity).startswith("val.") else ""
+        raise BadInput(f"choices are made on validation, by one of {', '.join(known)}; got {quantity!r}{hint}")
+    return quantity
+
+
+def higher_is_better(quantity: str) -> bool:
+    """Whether the higher value of a metric is better; the metric by its name, or as readings hold it.
+
+    >>> higher_is_better("accuracy"), higher_is_better("val.nll")
+    (True, False)
+    """
+    return METRICS[quantity.rpartition(".")[2]].better == "higher"
