@@ -1,11 +1,18 @@
-"""Predictions to test with, and the profile of the random tests."""
+"""Predictions to test with, the command line in this process, and the profile of the random tests."""
+
+import contextlib
+import os
+import subprocess
+import sys
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
+from typer.testing import CliRunner
 
-from surefoot import Predictions
+from surefoot import Predictions, cli
 
 # Several test processes share the cores; threads inside each would only wait for one another.
 torch.set_num_threads(1)
@@ -31,6 +38,36 @@ def binary_predictions(confidence: np.ndarray, correct: np.ndarray) -> Predictio
     probs[:, 0] = confidence
     # The rows sum to one up to rounding, and such rows are kept to the bit.
     return Predictions.from_probs(probs, np.where(correct, 0, 1))
+
+
+COMMAND = [sys.executable, "-m", "surefoot"]
+
+
+class Completed(NamedTuple):
+    exit_code: int
+    stdout: str
+    stderr: str
+
+
+def surefoot(*arguments, cwd=".", env=None) -> Completed:
+    """The command ``surefoot ARGUMENTS`` without a new process, which would import torch again.
+
+    Exit codes are those of the process, see `surefoot.cli.invoke`. An exception that is not expected is not caught.
+    """
+    with CliRunner().isolation(env=env) as (stdout, stderr, _), contextlib.chdir(cwd):
+        code = cli.invoke([str(word) for word in arguments])
+        sys.stdout.flush()
+        sys.stderr.flush()
+        return Completed(code, stdout.getvalue().decode(), stderr.getvalue().decode())
+
+
+def surefoot_process(*arguments, cwd=None, env=None) -> Completed:
+    """The same in a process of its own, for what only a process shows; it costs seconds."""
+    done = subprocess.run(
+        [*COMMAND, *map(str, arguments)],
+        cwd=cwd, env=os.environ | (env or {}), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return Completed(done.returncode, done.stdout, done.stderr)
 
 
 @pytest.fixture

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from surefoot import Predictions, metrics
-from surefoot.errors import BadInput
 from surefoot.posthoc import Vector, load
 
+from ..conftest import surefoot
 from ..posthoc.test_calibrators import calibrated
-from .test_evaluate import in_process, run
+from .test_evaluate import output
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def files(tmp_path):
 def test_a_csv_becomes_a_calibrated_csv_and_a_page(files):
     out, page, saved = files / "calibrated.csv", files / "page.html", files / "map.json"
     arguments = ("--out", out, "--figure", page, "--calibrator", saved, "--val-used-for-selection")
-    text = in_process("calibrate", files / "val.csv", files / "test.csv", *arguments)
+    text = output("calibrate", files / "val.csv", files / "test.csv", *arguments)
     assert "NLL goes from" in text
     assert "more than noise" in text
     assert "Beware: The validation set also chose" in text
@@ -36,8 +36,8 @@ def test_a_csv_becomes_a_calibrated_csv_and_a_page(files):
 
 def test_a_saved_map_is_applied_without_fitting(files):
     saved = files / "map.json"
-    in_process("calibrate", files / "val.csv", files / "test.csv", "--method", "temperature", "--calibrator", saved)
-    found = json.loads(in_process("calibrate", saved, files / "test.csv", "--json"))
+    output("calibrate", files / "val.csv", files / "test.csv", "--method", "temperature", "--calibrator", saved)
+    found = json.loads(output("calibrate", saved, files / "test.csv", "--json"))
     assert found["method"] == "temperature"
     assert found["learned"]["temperature_"] == load(saved).temperature_
     assert found["changes"]["ece"]["verdict"] == "better"
@@ -45,7 +45,7 @@ def test_a_saved_map_is_applied_without_fitting(files):
 
 
 def test_json_names_every_candidate(files):
-    found = json.loads(in_process("calibrate", files / "val.csv", files / "test.csv", "--json", "--metric", "brier"))
+    found = json.loads(output("calibrate", files / "val.csv", files / "test.csv", "--json", "--metric", "brier"))
     assert {c["name"] for c in found["candidates"]} >= {"none", "temperature", "dirichlet", "isotonic-pooled"}
     assert found["nested estimate"] > 0
 
@@ -54,7 +54,7 @@ def test_json_names_every_candidate(files):
 @pytest.mark.parametrize("suffix", [".svg", ".png"])
 def test_methods_and_pictures(files, method, suffix):
     figure = files / f"figure{suffix}"
-    text = in_process("calibrate", files / "val.csv", files / "test.csv", "--method", method, "--figure", figure)
+    text = output("calibrate", files / "val.csv", files / "test.csv", "--method", method, "--figure", figure)
     assert "Repair" in text
     assert figure.stat().st_size > 1000
 
@@ -76,8 +76,8 @@ def test_methods_and_pictures(files, method, suffix):
 def test_bad_input_is_one_sentence_and_exit_2(files, arguments, says):
     calibrated(50, 4).save(files / "other.csv")
     (files / "broken.json").write_text("{}")
-    done = run("calibrate", *arguments, cwd=files)
-    assert done.returncode == 2
+    done = surefoot("calibrate", *arguments, cwd=files)
+    assert done.exit_code == 2
     assert says in done.stderr
     assert done.stderr.count("\n") == 1
     assert not (files / "x.txt").exists()
@@ -98,16 +98,15 @@ def test_bad_input_is_one_sentence_and_exit_2(files, arguments, says):
         (["cats.csv", "dogs.csv"], "got cat, dog, eel and dog, cat, eel"),
     ],
 )
-def test_what_would_be_ignored_overwritten_or_mixed_up_is_refused(files, arguments, says, monkeypatch):
+def test_what_would_be_ignored_overwritten_or_mixed_up_is_refused(files, arguments, says):
     p = calibrated(50, 3)
     Vector().fit(p).save(files / "map.json")
     Predictions.from_probs(p.probs, p.labels).save(files / "probs.csv")
     rename(files / "val.csv", files / "cats.csv", "label,logit_cat,logit_dog,logit_eel")
     rename(files / "test.csv", files / "dogs.csv", "label,logit_dog,logit_cat,logit_eel")
-    monkeypatch.chdir(files)
     before = {path.name: path.read_bytes() for path in files.iterdir()}
-    with pytest.raises(BadInput, match=says):
-        in_process("calibrate", *arguments)
+    done = surefoot("calibrate", *arguments, cwd=files)
+    assert (done.exit_code, says in done.stderr) == (2, True)
     assert {path.name: path.read_bytes() for path in files.iterdir()} == before
 
 
@@ -119,17 +118,17 @@ def test_the_same_names_and_numbers_are_no_conflict(files):
     rename(files / "val.csv", files / "named.csv", "label,logit_cat,logit_dog,logit_eel")
     rename(files / "test.csv", files / "upper.csv", "label,Logit Cat,Logit Dog,Logit Eel")
     for test in ("upper.csv", "test.csv"):
-        assert "Repair" in in_process("calibrate", files / "named.csv", files / test, "--method", "temperature")
+        assert "Repair" in output("calibrate", files / "named.csv", files / test, "--method", "temperature")
 
 
 def test_a_training_set_in_place_of_a_held_out_one_is_told(files):
     p = Predictions.load(files / "val.csv")
     Predictions(p.logits, p.predicted).save(files / "val.csv")
-    text = in_process("calibrate", files / "val.csv", files / "test.csv", "--method", "temperature")
+    text = output("calibrate", files / "val.csv", files / "test.csv", "--method", "temperature")
     assert "Beware: Every validation row is answered right" in text
     assert "is it the training set?" in text
     Predictions(p.logits, (p.predicted + 1) % 3).save(files / "val.csv")
-    found = json.loads(in_process("calibrate", files / "val.csv", files / "test.csv", "--method", "ets", "--json"))
+    found = json.loads(output("calibrate", files / "val.csv", files / "test.csv", "--method", "ets", "--json"))
     assert any("no better than chance" in said for said in found["warnings"])
 
 
@@ -139,16 +138,16 @@ def test_impossible_labels_and_few_rows_are_told(files):
     z[np.arange(2), p.labels[:2]] = -np.inf
     Predictions(z, p.labels).save(files / "test.npz")
     arguments = ("calibrate", files / "val.csv", files / "test.npz", "--method", "temperature")
-    text = in_process(*arguments, "--figure", files / "page.html")
+    text = output(*arguments, "--figure", files / "page.html")
     assert "NLL goes from inf to inf: infinite before and after, so not to be compared" in text
     assert "2 of 700 rows give their label probability 0 before and 2 after" in text
     assert "nan" not in text
     assert "+nan" not in (files / "page.html").read_text()
-    found = json.loads(in_process(*arguments, "--json"))
+    found = json.loads(output(*arguments, "--json"))
     assert found["impossible"] == {"before": 2, "after": 2}
     assert found["changes"]["nll"]["verdict"] == "undefined"
     p.take(np.arange(2)).save(files / "test.csv")
-    text = in_process("calibrate", files / "val.csv", files / "test.csv", "--method", "temperature")
+    text = output("calibrate", files / "val.csv", files / "test.csv", "--method", "temperature")
     assert "too few rows to judge" in text
     assert "more than noise" not in text
 
@@ -156,6 +155,6 @@ def test_impossible_labels_and_few_rows_are_told(files):
 def test_the_table_shows_the_metric_as_it_is(files):
     for name in ("val.csv", "test.csv"):
         calibrated(60, 2, 0).save(files / name)
-    text = in_process("calibrate", files / "val.csv", files / "test.csv", "--metric", "skce")
+    text = output("calibrate", files / "val.csv", files / "test.csv", "--metric", "skce")
     table = [line.split() for line in text.split("\n\n")[1].split("\n")[1:]]
     assert any(len(row) > 1 and row[1].startswith("-") for row in table)

@@ -1,18 +1,12 @@
 """`surefoot certify` on a run made on the spot."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
 from surefoot.training.run import run
+from tests.conftest import surefoot
 from tests.training.test_runs import spec
-
-
-def surefoot(*arguments):
-    command = [sys.executable, "-m", "surefoot", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +18,7 @@ def folder(tmp_path_factory):
 
 def test_table_and_tail(folder, tmp_path):
     done = surefoot("certify", folder, "--eps", "0.1", "--rho", "0.05", "--figure", tmp_path / "tail.png")
-    assert done.returncode == 0, done.stderr
+    assert done.exit_code == 0, done.stderr
     for text in ("interpolating regime", "Theorem 4.1 (i)", "Theorem 4.2 (ii)", "tighter:", "λ_max ≤ 2C_J² ECE",
                  "What carries the tail", "Lemma 2", "κ_min from"):  # fmt: skip
         assert text in done.stdout, text
@@ -35,7 +29,7 @@ def test_table_and_tail(folder, tmp_path):
 
 def test_json_and_other_weights(folder):
     done = surefoot("certify", folder, "--json", "--split", "test", "--best")
-    assert done.returncode == 0, done.stderr
+    assert done.exit_code == 0, done.stderr
     said = json.loads(done.stdout)
     assert said["split"] == "test"
     assert {each["verdict"] for each in said["certificates"]} <= {"holds", "not applicable"}
@@ -46,7 +40,7 @@ def test_json_and_other_weights(folder):
 
 def test_an_attack_is_never_called_certified(folder):
     done = surefoot("certify", folder, "--eps", "0.1", "--method", "pgd", "--all")
-    assert done.returncode == 0, done.stderr
+    assert done.exit_code == 0, done.stderr
     lines = [line for line in done.stdout.splitlines() if "ε" in line and "δ" in line]
     assert lines
     assert all("holds" not in line and "certified" not in line for line in lines)
@@ -64,5 +58,5 @@ def test_an_attack_is_never_called_certified(folder):
 )
 def test_bad_input(folder, arguments, said):
     done = surefoot(*(str(folder) if each == "RUN" else each for each in arguments))
-    assert done.returncode == 2, done.stderr
+    assert done.exit_code == 2, done.stderr
     assert said in done.stderr

@@ -5,7 +5,7 @@ import pytest
 
 import surefoot as sf
 from surefoot.training.run import run
-from tests.cli.test_certify import surefoot
+from tests.conftest import surefoot
 from tests.training.test_runs import spec
 
 
@@ -17,7 +17,7 @@ def result(tmp_path_factory):
 def test_the_file_tells_what_the_run_read(result, tmp_path):
     out = tmp_path / "p.npz"
     done = surefoot("predict", result.folder, "-o", out)
-    assert done.returncode == 0, done.stderr
+    assert done.exit_code == 0, done.stderr
     assert "40 of val, 50 of test" in done.stdout
     following = done.stdout.splitlines()[-1].removeprefix("next: surefoot ").split()
     for part in ("val", "test"):
@@ -29,14 +29,14 @@ def test_the_file_tells_what_the_run_read(result, tmp_path):
         ):
             assert float(found) == pytest.approx(result.final[f"{part}.{name}"], rel=1e-12), (part, name)
     assert following[0] == "calibrate"
-    assert surefoot(*following, "--method", "temperature").returncode == 0
-    assert surefoot("evaluate", out, "--split", "test").returncode == 0
+    assert surefoot(*following, "--method", "temperature").exit_code == 0
+    assert surefoot("evaluate", out, "--split", "test").exit_code == 0
 
 
 def test_parts_and_best_weights(result, tmp_path):
     out = tmp_path / "p.npz"
     done = surefoot("predict", result.folder, "-o", out, "--parts", "train, test", "--best")
-    assert done.returncode == 0, done.stderr
+    assert done.exit_code == 0, done.stderr
     with np.load(out) as found:
         assert sorted(found) == ["test_labels", "test_logits", "train_labels", "train_logits"]
         assert found["train_logits"].shape == (60, 10)
@@ -49,14 +49,14 @@ def test_parts_and_best_weights(result, tmp_path):
 def test_predictions_of_a_network_that_draws_are_those_of_the_run(tmp_path):
     data = {"name": "digits", "train": 100, "val": 100, "test": 150}
     found = run(spec(steps=20, data=data, ensemble={"name": "dropout"}), tmp_path)
-    assert surefoot("predict", found.folder, "-o", tmp_path / "p.npz").returncode == 0
+    assert surefoot("predict", found.folder, "-o", tmp_path / "p.npz").exit_code == 0
     p = sf.Predictions.load(tmp_path / "p.npz", split="test")
     assert float(sf.metrics.ece(p)) == pytest.approx(found.final["test.ece"], rel=1e-12)
 
 
 def test_best_and_a_file_do_not_go_together(result, tmp_path):
     done = surefoot("predict", result.folder / "best.safetensors", "--best", "-o", tmp_path / "p.npz")
-    assert (done.returncode, "give one of the two" in done.stderr) == (2, True)
+    assert (done.exit_code, "give one of the two" in done.stderr) == (2, True)
 
 
 def test_without_validation_only_test(tmp_path):
@@ -64,7 +64,7 @@ def test_without_validation_only_test(tmp_path):
     done = surefoot("predict", folder, "-o", tmp_path / "p.npz")
     assert "evaluate" in done.stdout
     done = surefoot("predict", folder, "-o", tmp_path / "q.npz", "--parts", "val")
-    assert (done.returncode, "no validation examples" in done.stderr) == (2, True)
+    assert (done.exit_code, "no validation examples" in done.stderr) == (2, True)
     assert not (tmp_path / "q.npz").exists()
 
 
@@ -79,6 +79,6 @@ def test_without_validation_only_test(tmp_path):
 )
 def test_what_cannot_be(result, arguments, said):
     done = surefoot(*[result.folder if each == "RUN" else each for each in arguments])
-    assert done.returncode in (2, 4)
+    assert done.exit_code in (2, 4)
     assert said in done.stderr
     assert "Traceback" not in done.stderr

@@ -1,10 +1,10 @@
 """``surefoot train``, ``status`` and ``data`` as a person runs them."""
 
 import json
-import subprocess
-import sys
 
 import pytest
+
+from tests.conftest import surefoot
 
 SPEC = """
 data = { name = "digits", train = 60, test = 50 }
@@ -15,12 +15,6 @@ track = { every = 3 }
 """
 
 
-def surefoot(*arguments, cwd):
-    return subprocess.run(
-        [sys.executable, "-m", "surefoot", *arguments], cwd=cwd, capture_output=True, text=True, check=False
-    )
-
-
 @pytest.fixture
 def folder(tmp_path):
     (tmp_path / "spec.toml").write_text(SPEC)
@@ -29,7 +23,7 @@ def folder(tmp_path):
 
 def test_train_then_again_then_status(folder):
     first = surefoot("train", "spec.toml", cwd=folder)
-    assert first.returncode == 0, first.stderr
+    assert first.exit_code == 0, first.stderr
     assert "finished after 6 steps" in first.stdout
     again = surefoot("train", "spec.toml", "--json", cwd=folder)
     found = json.loads(again.stdout)
@@ -45,7 +39,7 @@ def test_train_then_again_then_status(folder):
 
 def test_divergence_exits_with_three(folder):
     done = surefoot("train", "spec.toml", "--set", "rule.lr=1e38", cwd=folder)
-    assert done.returncode == 3
+    assert done.exit_code == 3
     assert "diverged at step" in done.stdout
 
 
@@ -65,20 +59,20 @@ def test_divergence_exits_with_three(folder):
 )
 def test_wrong_specs_exit_with_two(folder, change, said):
     done = surefoot("train", "spec.toml", "--set", change, cwd=folder)
-    assert done.returncode == 2
+    assert done.exit_code == 2
     assert said in done.stderr
     assert "Traceback" not in done.stderr
 
 
 def test_status_of_hostile_folders(folder):
-    assert surefoot("status", ".", cwd=folder).returncode == 2
+    assert surefoot("status", ".", cwd=folder).exit_code == 2
     place = folder / "runs" / "0123"
     place.mkdir(parents=True)
     (place / "spec.json").write_text('{"rule": [1], "seed": "\\u001b[31m", "stop": 5}')
     (place / "result.json").write_text('{"outcome": {}, "final": 3, "step": "x"}')
     (place / "journal.jsonl").write_bytes(b"\xff\xfe garbage")
     done = surefoot("status", "runs", cwd=folder)
-    assert done.returncode == 0, done.stderr
+    assert done.exit_code == 0, done.stderr
     assert "\x1b[31m" not in done.stdout
 
 
@@ -91,7 +85,7 @@ def test_data(folder):
         (("data", "fetch", "svhn"), "SUREFOOT_DATA"),
     ):
         done = surefoot(*arguments, cwd=folder)
-        assert done.returncode == 2
+        assert done.exit_code == 2
         assert said in done.stderr
     done = surefoot("data", "fetch", "svhn", "--data", "here", cwd=folder)
     assert "cannot be fetched" in done.stderr
@@ -100,8 +94,8 @@ def test_data(folder):
 def test_status_draws_the_curves(folder):
     surefoot("train", "spec.toml", "--set", "track.hessian=true", cwd=folder)
     told = surefoot("status", "runs", "--figure", "curves.png", cwd=folder)
-    assert told.returncode == 0, told.stderr
+    assert told.exit_code == 0, told.stderr
     assert (folder / "curves.png").stat().st_size > 5000
     wrong = surefoot("status", "runs", "--figure", "curves.gif", cwd=folder)
-    assert wrong.returncode == 2
+    assert wrong.exit_code == 2
     assert ".png, .svg or .pdf" in wrong.stderr

@@ -3,14 +3,13 @@
 import json
 
 import pytest
-from typer.testing import CliRunner
 
 import surefoot as sf
-from surefoot.cli import app
 from surefoot.errors import BadInput
 from surefoot.studies.aliases import current_name, former_name
 from surefoot.studies.folder import default_folder
 from surefoot.studies.spec import study_of
+from tests.conftest import surefoot
 from tests.studies.cases import journals, small
 from tests.studies.test_runner import write
 
@@ -57,12 +56,12 @@ def test_a_folder_with_former_names_is_resumed_reused_and_shown(tmp_path, monkey
     before = journals(made.folder)
     path = write(tmp_path, tiny("morosini2026-small", "cpu-small"))
     for scale in ("cpu-small", "cores2"):
-        told = CliRunner().invoke(app, ["study", str(path), "--scale", scale, "--json"])
+        told = surefoot("study", path, "--scale", scale, "--json")
         found = json.loads(told.stdout)
         assert (told.exit_code, found["folder"]) == (0, "paper-a-small-cores2")
         assert [run["id"] for run in found["runs"]] == [task.id for task in made.tasks]
     assert journals(made.folder) == before
-    assert "test ECE" in CliRunner().invoke(app, ["table", str(path)]).stdout
+    assert "test ECE" in surefoot("table", path).stdout
 
     made = sf.study(tiny("paper-a-small", "cores2"), made.folder)  # as an older file states it
     taken = sf.study(path, "elsewhere", others=[made.folder])

@@ -13,11 +13,9 @@ import time
 import numpy as np
 import pytest
 from scipy import stats
-from typer.testing import CliRunner
 
 import surefoot as sf
-from surefoot.cli import app
-from surefoot.errors import BadInput, StorageFault, SurefootError
+from surefoot.errors import BadInput, StorageFault
 from surefoot.studies import worker
 from surefoot.studies import workers as worker_processes
 from surefoot.studies.facts import DatasetIndex
@@ -32,6 +30,7 @@ from surefoot.training.journal import read_journal
 from surefoot.training.opened import open_run
 from surefoot.training.records import encode
 from surefoot.training.run import run
+from tests.conftest import surefoot
 from tests.studies.cases import STUDY, journals, small
 
 
@@ -52,14 +51,6 @@ def write(folder, study):
 
 def command(*arguments):
     return [sys.executable, "-m", "surefoot", *map(str, arguments)]
-
-
-def surefoot(*arguments):
-    """The command line in this process: what is heavy is imported already."""
-    found = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    if found.exception is not None and not isinstance(found.exception, SystemExit | SurefootError):
-        raise found.exception
-    return found
 
 
 class Killer(Silent):
@@ -169,9 +160,9 @@ def test_its_tables_in_every_format(done):
     assert len(lines) == 1 + 2 * 5
     found = json.loads(surefoot("table", out, "--which", "coupling", "--format", "json").stdout)["tables"][0]
     assert found["rows"][0]["cells"][0]["n"] == 3
-    assert "did you mean 'ends'" in str(surefoot("table", out, "--which", "end").exception)
-    assert "did you mean 'latex'" in str(surefoot("table", out, "--format", "latx").exception)
-    assert "there is no study in" in str(surefoot("table", out / "runs").exception)
+    assert "did you mean 'ends'" in surefoot("table", out, "--which", "end").stderr
+    assert "did you mean 'latex'" in surefoot("table", out, "--format", "latx").stderr
+    assert "there is no study in" in surefoot("table", out / "runs").stderr
 
 
 def test_tables_of_the_file_as_it_is_now(done, tmp_path):
@@ -182,16 +173,16 @@ def test_tables_of_the_file_as_it_is_now(done, tmp_path):
     assert "[" in told.stdout
     write(tmp_path, small(tables=[{"name": "t", "metrics": ["test.mistake"]}]))
     wrong = surefoot("table", path, "--out", done.folder)
-    assert "no run has readings of 'test.mistake'" in str(wrong.exception)
+    assert "no run has readings of 'test.mistake'" in wrong.stderr
     write(tmp_path, small(tables=[{"name": "t", "kind": "compare", "baseline": "SDG"}]))
-    assert "did you mean 'SGD'" in str(surefoot("table", path, "--out", done.folder).exception)
+    assert "did you mean 'SGD'" in surefoot("table", path, "--out", done.folder).stderr
     write(tmp_path, small(tables=[]))
-    assert "states no tables" in str(surefoot("table", path, "--out", done.folder).exception)
+    assert "states no tables" in surefoot("table", path, "--out", done.folder).stderr
 
 
 def test_a_dry_run_of_nothing_is_told(tmp_path):
     told = surefoot("study", write(tmp_path, STUDY), "--dry-run", "--only", "nobody")
-    assert "--only 'nobody' is in no label; there is 'SGD seed=0'" in str(told.exception)
+    assert "--only 'nobody' is in no label; there is 'SGD seed=0'" in told.stderr
 
 
 def test_a_study_again_starts_nothing(done):
@@ -223,7 +214,7 @@ def test_dry_run_trains_nothing(tmp_path):
     write(tmp_path, small(base=STUDY["base"] | {"data": {"name": "cifar10", "train": 60}}))
     told = surefoot("study", path, "--dry-run")
     assert "SUREFOOT_DATA" in told.stdout
-    assert surefoot("study", path, "--out", tmp_path / "out").exception.exit_code == 2
+    assert surefoot("study", path, "--out", tmp_path / "out").exit_code == 2
 
 
 def wait_for(condition, seconds=60):
@@ -335,7 +326,7 @@ def test_runs_finished_by_another_study_are_taken_over(tmp_path):
     assert "2 runs," in planned
     assert "AdamW" not in planned
     told = surefoot("study", path, "--out", tmp_path / "second", "--reuse", tmp_path / "first")
-    assert told.exit_code == 0, told.output
+    assert told.exit_code == 0, told.stderr
     assert "Fast seed=0: finished after" in told.stdout
     assert "4 runs had finished before" in told.stdout
     ours, theirs = journals(tmp_path / "second"), journals(tmp_path / "first")
@@ -371,7 +362,7 @@ def test_another_study_must_be_one(tmp_path):
     with pytest.raises(BadInput, match="no study in"):
         sf.study(small(), tmp_path / "out", others=[tmp_path])
     told = surefoot("study", write(tmp_path, STUDY), "--dry-run", "--reuse", tmp_path / "nowhere")
-    assert "no study in" in str(told.exception)
+    assert "no study in" in told.stderr
     assert not (tmp_path / "out").exists()
 
 

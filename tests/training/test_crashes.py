@@ -16,6 +16,7 @@ from tests.training.test_runs import RULES, files, spec
 CALLS = ("write", "fsync", "replace", "ftruncate")
 EVERYTHING = os.environ.get("SUREFOOT_CRASH") == "all"
 CHOSEN = list(RULES) if EVERYTHING else ["csam"]
+EACH = pytest.param(1, id="each", marks=pytest.mark.slow)
 
 
 class Death(BaseException):
@@ -53,34 +54,36 @@ def same(one, other):
     return all(one[name] == other[name] for name in names)
 
 
+@pytest.mark.parametrize("stride", [pytest.param(13, id="some"), EACH])
 @pytest.mark.parametrize("rule", CHOSEN)
-def test_death_at_every_storage_call(rule, tmp_path, monkeypatch):
+def test_death_at_every_storage_call(rule, stride, tmp_path, monkeypatch):
     whole = run(short(rule), tmp_path / "whole")
     expected = files(whole.folder)
     with monkeypatch.context() as patch:
         faults = Faults(patch)
         run(short(rule), tmp_path / "counted")
     assert faults.count > 15
-    for at in range(faults.count):
-        for when in ("before", "half", "after"):
-            out = tmp_path / f"{at}{when}"
-            with monkeypatch.context() as patch:
-                Faults(patch, at, when)
-                with pytest.raises(Death):
-                    run(short(rule), out)
-            resumed = run(short(rule), out)
-            assert resumed.outcome == "finished"
-            found = files(resumed.folder)
-            assert same(found, expected), (at, when)
-            assert set(found) == set(expected)
+    deaths = [(at, when) for at in range(faults.count) for when in ("before", "half", "after")]
+    for at, when in deaths[::stride]:
+        out = tmp_path / f"{at}{when}"
+        with monkeypatch.context() as patch:
+            Faults(patch, at, when)
+            with pytest.raises(Death):
+                run(short(rule), out)
+        resumed = run(short(rule), out)
+        assert resumed.outcome == "finished"
+        found = files(resumed.folder)
+        assert same(found, expected), (at, when)
+        assert set(found) == set(expected)
 
 
-def test_a_full_disk_at_every_storage_call(tmp_path, monkeypatch):
+@pytest.mark.parametrize("stride", [pytest.param(4, id="some"), EACH])
+def test_a_full_disk_at_every_storage_call(stride, tmp_path, monkeypatch):
     expected = files(run(short("sgd"), tmp_path / "whole").folder)
     with monkeypatch.context() as patch:
         count = Faults(patch)
         run(short("sgd"), tmp_path / "counted")
-    for at in range(count.count):
+    for at in range(0, count.count, stride):
         out = tmp_path / str(at)
         with monkeypatch.context() as patch:
             Faults(patch, at, "half", OSError(errno.ENOSPC, "No space left on device"))
@@ -97,8 +100,9 @@ def long(rule):
     return spec(rule, steps=60, checkpoint=7, track={"every": 5}, best={"metric": "val.nll"})
 
 
+@pytest.mark.parametrize("wanted", [1, pytest.param(19 if EVERYTHING else 5, id="many", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("rule", CHOSEN)
-def test_kill_minus_nine_at_random_moments(rule, tmp_path):
+def test_kill_minus_nine_at_random_moments(rule, wanted, tmp_path):
     """A share of 200 kills over all rules; a run that ends before its turn comes is followed by another."""
     expected = files(run(long(rule), tmp_path / "whole").folder)
     context = multiprocessing.get_context("forkserver")
@@ -111,7 +115,7 @@ def test_kill_minus_nine_at_random_moments(rule, tmp_path):
         child.join()
         length = time.monotonic() - began
     moments = random.Random(rule)
-    kills, place, wanted = 0, 0, 19 if EVERYTHING else 5
+    kills, place = 0, 0
     while kills < wanted:
         place += 1
         for turn in range(6):

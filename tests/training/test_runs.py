@@ -2,10 +2,6 @@
 
 import json
 import math
-import signal
-import subprocess
-import sys
-import time
 
 import numpy as np
 import pytest
@@ -307,51 +303,6 @@ def test_specs_are_refused_with_the_nearest_name(tmp_path):
                         ({"name": "gd"}, "needs lr")):  # fmt: skip
         with pytest.raises(BadInput, match=match):
             run(spec_of({"rule": rule, "stop": {"steps": 1}}), tmp_path)
-
-
-SPEC = """
-[data]
-name = "digits"
-train = 60
-test = 50
-[model]
-name = "mlp"
-widths = [12]
-[rule]
-name = "sam"
-base = { name = "sgd", lr = 0.1, momentum = 0.9 }
-[stop]
-steps = 400
-batch = 20
-[track]
-every = 25
-"""
-
-
-def test_sigterm_commits_and_the_same_command_resumes(tmp_path):
-    (tmp_path / "spec.toml").write_text(SPEC)
-    command = [
-        sys.executable,
-        "-m",
-        "surefoot",
-        "train",
-        "spec.toml",
-        "--set",
-        "stop.steps=3000",
-        "--out",
-        "runs",
-        "--json",
-    ]
-    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True)
-    deadline = time.time() + 60
-    while time.time() < deadline and not any((tmp_path / "runs").glob("*/state-*.safetensors")):
-        time.sleep(0.05)
-    process.send_signal(signal.SIGTERM)
-    said, _ = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert json.loads(said)["outcome"] == "interrupted"
-    done = subprocess.run([*command], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert json.loads(done.stdout)["outcome"] == "finished"
 
 
 def test_other_versions_are_refused_unless_told(tmp_path):

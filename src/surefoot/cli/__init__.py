@@ -26,7 +26,7 @@ from surefoot.cli import (
 )
 from surefoot.errors import SurefootError
 
-__all__ = ["OLD_FLAGS", "app", "main"]
+__all__ = ["OLD_FLAGS", "app", "invoke", "main"]
 
 app = typer.Typer(
     name="surefoot",
@@ -90,16 +90,28 @@ def _renamed(arguments: list[str]) -> list[str]:
 
 
 def main() -> None:
-    """Run the command line; an expected error is one sentence on stderr and its own exit code."""
-    from surefoot.text import plain
-
+    """Run the command line as a process that ends with the exit code of `invoke`."""
     for stream in (sys.stdout, sys.stderr):
         # Where the locale lacks a letter, print a stand-in instead of failing.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
+    code = invoke()
+    # A closed or full output must not complain again at shutdown, and under torchrun a thread of torch.distributed that
+    # is late may abort an interpreter on its way out.
+    os._exit(code) if code == 4 or int(os.environ.get("WORLD_SIZE", 1)) > 1 else sys.exit(code)
+
+
+def invoke(arguments: list[str] | None = None) -> int:
+    """Run the command line and return its exit code; an expected error is one sentence on stderr.
+
+    Args:
+        arguments: the words after ``surefoot``; None for those of this process.
+    """
+    from surefoot.text import plain
+
     code = 0
     try:
-        app(_renamed(sys.argv[1:]))
+        app(_renamed(sys.argv[1:] if arguments is None else arguments))
     except SystemExit as done:  # how the command line's own parser ends, well or badly
         code = done.code if isinstance(done.code, int) else 1
         if type(sys.stdout).__name__ == "PacifyFlushWrapper":
@@ -116,9 +128,7 @@ def main() -> None:
             sys.stdout.flush()
     except OSError as error:
         code = _output_failed(error)
-    # A closed or full output must not complain again at shutdown, and under torchrun a thread of torch.distributed that
-    # is late may abort an interpreter on its way out.
-    os._exit(code) if code == 4 or int(os.environ.get("WORLD_SIZE", 1)) > 1 else sys.exit(code)
+    return code
 
 
 def _output_failed(error: OSError) -> int:
