@@ -69,7 +69,7 @@ BAD_LOGITS = {
     "saturated": ([[1.0, 1e-20], [1e-30, 1.0]] * 3, [0, 1] * 3, "from_probs"),
     "masked": (np.ma.masked_array(LOGITS, mask=LOGITS > 0.5), LABELS, "masked"),
     "sparse tensor": (torch.tensor(LOGITS).to_sparse(), LABELS, "rectangular"),
-    "huge whole numbers": (np.array([[2**63 - 2, 2**63 - 1]]), [1], r"2\*\*53"),
+    "huge integers": (np.array([[2**63 - 2, 2**63 - 1]]), [1], r"2\*\*53"),
 }
 BAD_LABELS = {
     "too few": (LABELS[:-1], r"shape \(6,\)"),
@@ -83,11 +83,11 @@ BAD_LABELS = {
     "-100": (label(-100), "row 3 has -100"),
     "k": (label(K), f"row 3 has {K}"),
     "huge unsigned": (label(0).astype(np.uint64) + np.uint64(2**63), "row 0"),
-    "floats": (LABELS.astype(float), "whole numbers"),
-    "NaN": (np.full(N, np.nan), "whole numbers"),
-    "booleans": (LABELS > 1, "whole numbers"),
-    "text": (["a"] * N, "whole numbers"),
-    "float tensor": (torch.zeros(N), "whole numbers"),
+    "floats": (LABELS.astype(float), "integers"),
+    "NaN": (np.full(N, np.nan), "integers"),
+    "booleans": (LABELS > 1, "integers"),
+    "text": (["a"] * N, "integers"),
+    "float tensor": (torch.zeros(N), "integers"),
     "masked": (np.ma.masked_array(LABELS, mask=LABELS == 2), "masked"),
 }
 PROBS = softmax(LOGITS, axis=1)

@@ -1,4 +1,8 @@
-"""The columns of `Predictions`, derived in log space from a block of logits or of probabilities (b, k)."""
+"""The columns of `Predictions`, derived in log space from a block of logits or of probabilities (b, k).
+
+The columns are ``predicted``, ``correct``, ``confidence``, ``log_confidence``, ``error_probability``, ``log_true``,
+``true_margin``, ``predicted_margin`` and ``squared_error``; the properties of `Predictions` define them.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,14 @@ Floats = NDArray[np.float64]
 
 
 def empty_columns(n: int) -> dict[str, NDArray[Any]]:
-    """Room for every column of n rows."""
+    """Allocate every column of n rows.
+
+    Args:
+        n: number of rows.
+
+    Returns:
+        (n,) uninitialised arrays by the name of the column.
+    """
     floats = [
         "confidence",
         "log_confidence",
@@ -29,18 +40,32 @@ def empty_columns(n: int) -> dict[str, NDArray[Any]]:
 
 
 def from_logits(z: Floats, labels: NDArray[np.int64], wanted: str | None) -> tuple[dict[str, NDArray[Any]], Floats]:
-    """Columns, and probabilities or their logarithms, of a block of logits (b, k), which is overwritten."""
+    """Derive the columns of a block of logits.
+
+    Args:
+        z: (b, k) logits in float64; the function overwrites them.
+        labels: (b,) classes in 0..k−1.
+        wanted: ``"probs"`` or ``"log_probs"`` to also derive that matrix; None for the columns alone.
+
+    Returns:
+        The (b,) columns by name, and the memory of ``z`` with the wanted (b, k) matrix (without meaning for None).
+
+    Example:
+        >>> columns, probs = from_logits(np.array([[0.0, 0.0]]), np.array([1]), "probs")
+        >>> columns["correct"].tolist(), probs.tolist()
+        ([False], [[0.5, 0.5]])
+    """
     rows = np.arange(len(z))
     predicted = z.argmax(axis=1)
     top, true = z[rows, predicted], z[rows, labels]
     correct = predicted == labels
     z -= top[:, None]
-    below = true - top  # of the label under the top: 0 if it is the top
+    below = true - top  # the label's logit minus the largest logit: 0 if the label is predicted
     shifted = z.copy() if wanted == "log_probs" else z
     shifted[rows, predicted] = -np.inf
-    rival = shifted.max(axis=1)
+    runner_up = shifted.max(axis=1)
     e = np.exp(shifted, out=shifted)
-    # Leaving the top out of the sum keeps what is left of it when the confidence rounds to 1.
+    # A sum without the largest logit stays accurate where the confidence rounds to 1.
     rest = e.sum(axis=1)
     squares = np.vecdot(e, e)
     total = 1.0 + rest
@@ -52,8 +77,8 @@ def from_logits(z: Floats, labels: NDArray[np.int64], wanted: str | None) -> tup
         "log_confidence": -log_total,
         "error_probability": rest / total,
         "log_true": below - log_total,
-        "true_margin": np.where(correct, -rival, below),
-        "predicted_margin": -rival,
+        "true_margin": np.where(correct, -runner_up, below),
+        "predicted_margin": -runner_up,
     }
     columns["squared_error"] = _squared_error(columns, squares / total**2)
     if wanted == "log_probs":
@@ -65,10 +90,26 @@ def from_logits(z: Floats, labels: NDArray[np.int64], wanted: str | None) -> tup
 
 
 def from_probs(p: Floats, labels: NDArray[np.int64], wanted: str | None) -> tuple[dict[str, NDArray[Any]], Floats]:
-    """Columns, and probabilities or their logarithms, of a block of probabilities (b, k), which is overwritten."""
+    """Derive the columns of a block of probabilities.
+
+    Rows whose sum differs from 1 by more than the rounding of float64 are divided by their sum.
+
+    Args:
+        p: (b, k) probabilities in float64; the function overwrites them.
+        labels: (b,) classes in 0..k−1.
+        wanted: ``"log_probs"`` to derive the logarithms too; otherwise the probabilities are returned.
+
+    Returns:
+        The (b,) columns by name, and the memory of ``p`` with the (b, k) probabilities or their logarithms.
+
+    Example:
+        >>> columns, probs = from_probs(np.array([[0.25, 0.75]]), np.array([1]), None)
+        >>> columns["confidence"].tolist(), probs.tolist()
+        ([0.75], [[0.25, 0.75]])
+    """
     rows = np.arange(len(p))
     sums = p.sum(axis=1)
-    # Rounding of float64 alone is not "corrected": a confidence given as 0.2 stays on its bin's edge.
+    # Sums that are off by the rounding of float64 alone are kept: a confidence given as 0.2 stays on its bin's edge.
     inexact = np.abs(sums - 1.0) > p.shape[1] * np.finfo(np.float64).eps
     p[inexact] /= sums[inexact, None]
     np.minimum(p, 1.0, out=p)  # a sum may exceed 1 by rounding, a probability may not
@@ -86,7 +127,7 @@ def from_probs(p: Floats, labels: NDArray[np.int64], wanted: str | None) -> tupl
         "correct": correct,
         "confidence": confidence,
         "log_confidence": log_confidence,
-        # Equal confidences stay equal; only where they saturate do the other entries decide.
+        # Equal confidences have equal error probabilities; only where confidences saturate do the other entries decide.
         "error_probability": np.where(confidence < 1.0, 1.0 - confidence, rest),
         "log_true": log_true,
         "true_margin": np.where(correct, margin, log_true - log_confidence),

@@ -1,7 +1,7 @@
-"""Files of arrays, from strangers too: nothing in them is executed and none is half-written.
+"""Files of arrays, also from untrusted sources: nothing in a file is executed, and no file is left partially written.
 
-A reader here returns ``(scores, labels, kind)`` with kind ``"logits"``, ``"probs"`` or ``None`` (the
-file does not say), and never allocates more than the size of the file can explain.
+A reader here returns ``(scores, labels, kind)`` with kind ``"logits"``, ``"probs"`` or ``None`` (the file does not
+tell). A reader never allocates more memory than the size of the file can explain.
 """
 
 from __future__ import annotations
@@ -29,14 +29,26 @@ __all__ = ["Table", "open_plain", "read_table", "replace_file", "write_table"]
 
 Table = tuple[NDArray[Any], NDArray[Any], str | None]
 
-# Deflate cannot expand by more than 1032:1, so a larger claim in an archive is a lie.
+# Deflate cannot expand by more than 1032:1, so a larger claim in an archive is false.
 _MOST_EXPANSION = 1032
-# Parquet's run lengths may expand without limit; this much is taken on trust, more must be explained.
+# Parquet's run lengths may expand without limit: this many bytes are always allowed, the file's size must explain more.
 _PARQUET_TRUST = 1 << 26
 
 
 def read_table(path: Path, split: str | None = None) -> Table:
-    """Read scores (n, k) and labels (n,) from ``.npz``, ``.csv`` or ``.parquet``, chosen by the suffix."""
+    """Read scores and labels from an ``.npz``, ``.csv`` or ``.parquet`` file.
+
+    Args:
+        path: the file; its suffix chooses the format.
+        split: prefix of the arrays in an ``.npz`` file with several sets, such as ``"val"``; None for no prefix.
+
+    Returns:
+        Scores (n, k), labels (n,), and ``"logits"``, ``"probs"`` or None if the file does not tell.
+
+    Raises:
+        BadInput: when the file is missing, unreadable, damaged or of another form.
+        MissingDependency: when a ``.parquet`` file is read without pyarrow.
+    """
     try:
         found = path.exists()
     except OSError as error:
@@ -59,7 +71,19 @@ def read_table(path: Path, split: str | None = None) -> Table:
 
 
 def write_table(path: Path, scores: NDArray[Any], labels: NDArray[Any], kind: str) -> None:
-    """Write scores and labels so that `read_table` gives them back; the file appears whole or not at all."""
+    """Write scores and labels to a file that `read_table` reads; a failed write leaves no partial file.
+
+    Args:
+        path: the file; its suffix chooses the format.
+        scores: (n, k) logits or probabilities.
+        labels: (n,) classes in 0..k−1.
+        kind: ``"logits"`` or ``"probs"``.
+
+    Raises:
+        BadInput: when the suffix is another one.
+        MissingDependency: when a ``.parquet`` file is written without pyarrow.
+        StorageFault: when the file system refuses the write.
+    """
     writer = _WRITERS.get(path.suffix.lower())
     if writer is None:
         raise BadInput(f"predictions are written to {', '.join(_WRITERS)}; got {path.name!r}")
@@ -68,9 +92,18 @@ def write_table(path: Path, scores: NDArray[Any], labels: NDArray[Any], kind: st
 
 
 def open_plain(path: Path) -> IO[bytes]:
-    """Open a file for reading; `OSError` if it is a link, a pipe or a device.
+    """Open a regular file for reading; refuse links, pipes and devices.
 
-    In a folder from a stranger a link would show what lies elsewhere, and a pipe would make us wait for ever.
+    In a folder from an untrusted source a link would expose files elsewhere, and a pipe would block for ever.
+
+    Args:
+        path: the file.
+
+    Returns:
+        A binary stream, which the caller closes.
+
+    Raises:
+        OSError: when ``path`` is a link or no regular file, or cannot be opened.
     """
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -86,7 +119,20 @@ def open_plain(path: Path) -> IO[bytes]:
 
 @contextlib.contextmanager
 def replace_file(path: Path) -> Iterator[IO[bytes]]:
-    """Open a temporary file beside ``path`` and rename it over ``path`` when the block ends well."""
+    """Write a file atomically: ``path`` is replaced when the block ends without an error, and stays as it is otherwise.
+
+    The bytes go to a temporary file in the same folder. The temporary file is synced to disk, then renamed over
+    ``path``; after an error the temporary file is deleted.
+
+    Args:
+        path: the file to write or replace.
+
+    Yields:
+        A binary stream for the new contents.
+
+    Raises:
+        StorageFault: when the file system refuses the write.
+    """
     name = None
     try:
         with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as stream:
@@ -94,7 +140,7 @@ def replace_file(path: Path) -> Iterator[IO[bytes]]:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
-        # mkstemp gives 0600; a result file should obey the user's umask like any other.
+        # mkstemp sets the mode 0600; a result file should follow the user's umask like other files.
         os.chmod(name, 0o666 & ~_umask())
         os.replace(name, path)
     except BaseException as error:
@@ -107,7 +153,7 @@ def replace_file(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _line(error: BaseException) -> str:
-    """What the error says, on one line."""
+    """Return the text of an error on one line."""
     return " ".join(str(getattr(error, "strerror", None) or error).split())
 
 
@@ -209,7 +255,7 @@ def _write_npz(stream: IO[bytes], scores: NDArray[Any], labels: NDArray[Any], ki
 
 
 def _kind_of_columns(path: Path, columns: list[str]) -> str | None:
-    """The header says what the numbers are when every class column starts with ``logit`` or ``prob``."""
+    """Read the kind of scores from the header: every class column starts with ``logit``, or every one with ``prob``."""
     if not columns or columns[0] != "label":
         raise BadInput(f"{str(path)!r}: the first column must be named 'label'; got {columns[:1] or 'no columns'}")
     if len(columns) < 3:
@@ -220,27 +266,27 @@ def _kind_of_columns(path: Path, columns: list[str]) -> str | None:
         raise BadInput(f"{str(path)!r}: a column has no name of its own (an index?); leave it out of the file")
     if len(set(columns)) < len(columns):
         raise BadInput(f"{str(path)!r}: every column must have a name of its own; some are repeated")
-    said = {
+    kinds = {
         name: kind for name in classes for kind, word in _KINDS.items() if re.match(rf"{word}s?(?![a-z])", name.lower())
     }
-    if said and (len(said) < len(classes) or len(set(said.values())) > 1):
-        odd = next((name for name in classes if name not in said), classes[-1])
+    if kinds and (len(kinds) < len(classes) or len(set(kinds.values())) > 1):
+        odd = next((name for name in classes if name not in kinds), classes[-1])
         raise BadInput(
             f"{str(path)!r}: the class columns must be all logits or all probabilities by their names; {odd!r} is not "
             "as the others. Leave out columns that are no class"
         )
     _check_order(path, classes)
-    return said[classes[0]] if said else None
+    return kinds[classes[0]] if kinds else None
 
 
 _KINDS = {"logits": "logit", "probs": "prob"}
 
 
 def _check_order(path: Path, classes: list[str]) -> None:
-    """Class columns that carry one number each must carry 0, 1, 2, ...: the n-th column *is* class n."""
-    found = [re.findall(r"\d+(?:\.\d+)?", name) for name in classes]
-    if all(len(numbers) == 1 for numbers in found):
-        order = [float(numbers[0]) for numbers in found]
+    """Check that class columns with one number in their names carry 0, 1, 2, ...: the n-th column *is* class n."""
+    numbers = [re.findall(r"\d+(?:\.\d+)?", name) for name in classes]
+    if all(len(inside) == 1 for inside in numbers):
+        order = [float(inside[0]) for inside in numbers]
         if order != list(range(len(order))):
             raise BadInput(
                 f"{str(path)!r}: numbered class columns must be 0, 1, 2, ... in order, as labels count; "
@@ -256,7 +302,7 @@ def _whole_labels(path: Path, labels: NDArray[np.float64], first_row: int) -> ND
     fractions = np.flatnonzero(~np.isfinite(labels) | (labels != np.floor(labels)) | (np.abs(labels) > 2**53))
     if len(fractions):
         row = int(fractions[0])
-        raise BadInput(f"{str(path)!r}, row {row + first_row}: a label must be a whole number; got {labels[row]}")
+        raise BadInput(f"{str(path)!r}, row {row + first_row}: a label must be an integer; got {labels[row]}")
     return labels.astype(np.int64)
 
 
@@ -267,7 +313,7 @@ def _read_csv(path: Path, split: str | None) -> Table:
             kind = _kind_of_columns(path, columns)
             try:
                 with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")  # a table without rows is said by the caller
+                    warnings.simplefilter("ignore")  # the caller reports a table without rows
                     values = np.loadtxt(stream, delimiter=",", dtype=np.float64, ndmin=2, comments=None, quotechar='"')
             except ValueError as error:
                 raise BadInput(f"{str(path)!r} is not a table of numbers below its header: {_line(error)}") from error
@@ -300,7 +346,7 @@ def _read_parquet(path: Path, split: str | None) -> Table:
     pyarrow = _pyarrow()
     try:
         with pyarrow.parquet.ParquetFile(path, page_checksum_verification=True) as file:
-            # pandas writes the index of a table as a column of its own, and says so.
+            # pandas writes the index of a table as a separate column and names this column in the metadata.
             index = (file.schema_arrow.pandas_metadata or {}).get("index_columns", [])
             columns = [
                 name

@@ -1,8 +1,8 @@
 """`Predictions`: logits and labels of n examples, validated once; confidence is derived in log space.
 
-Shapes: n examples, k classes; ``logits (n, k)``, ``labels (n,)``. The scores are kept as they were given
-(float16 to float64, memory-mapped too) and never copied whole; every derived number is float64, computed
-from inputs cast first, a block of rows at a time.
+Shapes: n examples, k classes; ``logits (n, k)``, ``labels (n,)``. The scores keep their dtype (float16 to float64) and
+their memory, a memory map too; they are never copied as one array. Every derived number is float64: a block of rows is
+cast to float64 first, then computed with.
 """
 
 from __future__ import annotations
@@ -29,37 +29,45 @@ Floats = NDArray[np.float64]
 Part = TypeVar("Part")
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-# Numbers in a block of rows: few enough to stay near a core while several operations pass over them, many
-# enough that threads seldom wait for the interpreter's lock.
+# Numbers in a block of rows: few enough to stay in a core's cache during several operations, many enough that threads
+# seldom wait for the interpreter's lock.
 _BLOCK_NUMBERS = 1 << 19
-# Rows are swept in this many contiguous parts however many cores there are, so that sums merged in the
-# order of the parts do not depend on the machine.
+# The number of contiguous parts of the rows is fixed, not the number of cores: sums that are merged in the order of the
+# parts then do not depend on the machine.
 _PARTS = 8
 # Sums of probabilities may be off by the rounding of half precision or of a file's decimals, not more.
 _SUM_TOLERANCE = 1e-3
-_HALF_ROUNDING = 2.0**-8  # bfloat16 rounds each probability by 2^-9 of itself, and so their sum
+# bfloat16 rounds a probability by at most 2^-9 of itself, and so the sum of a row; twice that is allowed.
+_HALF_ROUNDING = 2.0**-8
 
 
 class Predictions:
-    """What a classifier said about n examples, and what was true.
+    """Logits of a classifier for n examples, and the true labels.
+
+    The predicted class is the class with the largest logit; among equal logits, the class with the lowest index.
 
     Args:
-        logits: (n, k) real numbers, k >= 2; a tensor, an array or nested lists. −inf is allowed beside
-            finite values; NaN, +inf and rows of −inf only are not. Kept, not copied: do not modify it.
-        labels: (n,) whole numbers in 0..k−1.
+        logits: (n, k) real numbers, n >= 1 and k >= 2: a tensor, an array or nested lists. A row may contain −inf, but
+            also needs a finite value; NaN and +inf are refused. The numbers are kept, not copied: do not modify them.
+        labels: (n,) integers in 0..k−1.
 
-    The predicted class is the largest logit, the lowest index among equals.
+    Attributes:
+        labels: (n,) labels as a read-only int64 array.
 
-    >>> p = Predictions([[2.0, 0.0], [0.0, 1.0]], [0, 0])
-    >>> p.confidence.round(4).tolist(), p.correct.tolist(), p.true_margin.tolist()
-    ([0.8808, 0.7311], [True, False], [2.0, -1.0])
+    Raises:
+        BadInput: when the logits or labels are not as described, or when the logits look like probabilities.
+
+    Example:
+        >>> p = Predictions([[2.0, 0.0], [0.0, 1.0]], [0, 0])
+        >>> p.confidence.round(4).tolist(), p.correct.tolist(), p.true_margin.tolist()
+        ([0.8808, 0.7311], [True, False], [2.0, -1.0])
     """
 
     def __init__(self, logits: Any, labels: Any) -> None:
         scores = as_scores("logits", logits)
         self._set(scores, as_labels(labels, scores.shape), "logits")
         if scores.dtype.kind in "iu" and max(-int(scores.min()), int(scores.max())) > 2**53:
-            raise BadInput("logits given as whole numbers must be at most 2**53 in size; give floating-point numbers")
+            raise BadInput("logits given as integers must be at most 2**53 in size; give floating-point numbers")
         tops = np.concatenate([self._block(rows).max(axis=1) for rows in self._slices()]).astype(np.float64)
         if not np.isfinite(tops).all():
             raise BadInput(explain_bad_logits(tops))
@@ -72,13 +80,24 @@ class Predictions:
 
     @classmethod
     def from_probs(cls, probs: Any, labels: Any) -> Predictions:
-        """Predictions from probabilities (n, k): no entry below 0, each row summing to 1 within rounding.
+        """Make predictions from probabilities.
 
-        Rounding is 1e-3, or what numbers of so few decimals can add up to (0.005 for ten classes and three decimals).
-        A row whose sum is 1 up to float64 rounding is kept to the bit; any other is divided by its sum.
+        A row whose sum is 1 up to float64 rounding is kept bit-exactly; any other row is divided by its sum.
 
-        >>> Predictions.from_probs([[0.9, 0.1]], [0]).confidence.tolist()
-        [0.9]
+        Args:
+            probs: (n, k) probabilities, k >= 2, none below 0. A row's sum may differ from 1 by 1e-3, or by more where
+                rounding explains it: 0.005 for ten classes with three decimals.
+            labels: (n,) integers in 0..k−1.
+
+        Returns:
+            The predictions; their `logits` are the logarithms of the probabilities.
+
+        Raises:
+            BadInput: when an entry is below 0, a row does not sum to 1 within rounding, or the labels do not fit.
+
+        Example:
+            >>> Predictions.from_probs([[0.9, 0.1]], [0]).confidence.tolist()
+            [0.9]
         """
         scores = as_scores("probs", probs)
         self = cls.__new__(cls)
@@ -99,48 +118,94 @@ class Predictions:
 
     @classmethod
     def of(cls, model: Any, inputs: Any, labels: Any, batch_size: int = 1024) -> Predictions:
-        """What ``model`` says about ``inputs``: a torch module, or anything with scikit-learn's ``predict_proba``.
+        """Compute the predictions of a torch module or of a scikit-learn classifier.
 
-        A module gives the logits of ``inputs`` (n, ...) in eval mode, ``batch_size`` rows at a time; its mode,
-        gradients and random state are left as they were. An estimator is given all ``inputs`` at once, and ``labels``
-        are its own: numbers or names among ``classes_``, whose order is that of the columns.
+        A module runs in eval mode; its mode, gradients and the random state are left as they were.
+
+        Args:
+            model: a torch module that returns logits (b, k), or any fitted object with ``predict_proba``.
+            inputs: (n, ...) inputs; a classifier with ``predict_proba`` receives all inputs at once.
+            labels: (n,) integers in 0..k−1 for a module. For a classifier, its own labels: numbers or names among
+                ``classes_``, whose order is the order of the columns.
+            batch_size: rows in one forward pass of a module, at least 1.
+
+        Returns:
+            The predictions: from logits for a module, from probabilities for a classifier.
+
+        Raises:
+            BadInput: when the model has neither form, or inputs, outputs and labels do not fit together.
+
+        Example:
+            >>> import torch
+            >>> Predictions.of(torch.nn.Identity(), torch.tensor([[2.0, 0.0]]), [0]).true_margin.tolist()
+            [2.0]
         """
         if _is_estimator(model):
             return cls.from_probs(*_probs_of(model, inputs, labels))
         from surefoot.forward import logits_of
 
-        # Before the long pass, not after it.
+        # The check comes before the forward pass, which may take long.
         if hasattr(inputs, "__len__") and hasattr(labels, "__len__") and len(inputs) != len(labels):
             raise BadInput(f"labels must be one per input; got {len(labels)} for {len(inputs)} inputs")
         return cls(logits_of(model, inputs, batch_size), labels)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, split: str | None = None, kind: str | None = None) -> Predictions:
-        """Read predictions from ``.npz``, ``.csv`` or ``.parquet``.
+        """Read predictions from an ``.npz``, ``.csv`` or ``.parquet`` file.
 
         Args:
-            path: ``.npz`` with arrays ``logits`` or ``probs``, and ``labels``; or a table with the column
+            path: an ``.npz`` file with the arrays ``logits`` or ``probs``, and ``labels``; or a table with the column
                 ``label``, then one column per class.
-            split: for an ``.npz`` with several sets (``val_logits``, ``val_labels``, ...), which one.
-            kind: ``"logits"`` or ``"probs"`` where the file does not say (class columns of a table that
-                start with neither ``logit`` nor ``prob``); logits if it is left open.
+            split: which set of an ``.npz`` file with several sets: ``"val"`` reads ``val_logits`` and ``val_labels``.
+            kind: ``"logits"`` or ``"probs"``, where the file does not tell. A table does not tell if its class columns
+                start with neither ``logit`` nor ``prob``; without ``kind`` such columns are logits.
+
+        Returns:
+            The predictions in the file.
+
+        Raises:
+            BadInput: when the file is missing, damaged or of another form, or contradicts ``kind``.
+            MissingDependency: when a ``.parquet`` file is read without pyarrow.
         """
         if kind not in (None, "logits", "probs"):
             raise BadInput(f"kind must be 'logits' or 'probs'; got {kind!r}")
-        scores, labels, said = read_table(as_path(path), split)
-        if kind is not None and said is not None and kind != said:
-            raise BadInput(f"{str(path)!r} says that it holds {said}; it cannot be read as {kind}")
-        door = cls.from_probs if (kind or said) == "probs" else cls
-        return door(scores, labels)
+        scores, labels, stated = read_table(as_path(path), split)
+        if kind is not None and stated is not None and kind != stated:
+            raise BadInput(f"{str(path)!r} says that it holds {stated}; it cannot be read as {kind}")
+        make = cls.from_probs if (kind or stated) == "probs" else cls
+        return make(scores, labels)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write to ``.npz``, ``.csv`` or ``.parquet``; the file appears whole or not at all."""
-        # Probabilities as they are used: a file whose rows were normalised on the way in can be read back.
+        """Write an ``.npz``, ``.csv`` or ``.parquet`` file; a failed write leaves no partial file.
+
+        Args:
+            path: the file; its suffix chooses the format.
+
+        Raises:
+            BadInput: when the suffix is another one.
+            MissingDependency: when a ``.parquet`` file is written without pyarrow.
+            StorageFault: when the file system refuses the write.
+        """
+        # Probabilities are written as normalised: a file whose rows were divided by their sums can be read back.
         scores = self._block(slice(None)) if self._kind == "logits" else self.probs
         write_table(as_path(path), scores, self.labels, self._kind)
 
     def take(self, rows: Any) -> Predictions:
-        """The predictions of the given rows (indices or a mask), in that order; repeats are allowed."""
+        """Select rows; the selection shares the scores and derived columns of its source.
+
+        Args:
+            rows: indices, a slice or a boolean mask (n,); indices may repeat and choose the order.
+
+        Returns:
+            The predictions of the chosen rows, at least one.
+
+        Raises:
+            BadInput: when ``rows`` is out of range, of another form or empty.
+
+        Example:
+            >>> Predictions([[2.0, 0.0], [0.0, 1.0]], [0, 0]).take([1, 1]).correct.tolist()
+            [False, False]
+        """
         try:
             index = np.arange(len(self))[rows]
         except (IndexError, TypeError, ValueError) as error:
@@ -166,7 +231,7 @@ class Predictions:
         """Number of classes k."""
         return int(self._scores.shape[1])
 
-    # --- whole matrices, made on request ------------------------------------------------------------
+    # --- full matrices, computed on request ---------------------------------------------------------
 
     @property
     def logits(self) -> NDArray[Any]:
@@ -175,7 +240,7 @@ class Predictions:
 
     @property
     def log_probs(self) -> Floats:
-        """(n, k) log-softmax in float64; a saturated class keeps its tiny distance from 0."""
+        """(n, k) log-softmax in float64; accurate also where a probability rounds to 1."""
         return np.concatenate([self._derive(rows, "log_probs")[1] for rows in self._slices()])
 
     @property
@@ -219,7 +284,7 @@ class Predictions:
 
     @property
     def true_margin(self) -> Floats:
-        """(n,) logit of the label minus the largest other logit (paper A, Section 4)."""
+        """(n,) logit of the label minus the largest other logit (Morosini et al. 2026, Section 4)."""
         return self._column("true_margin")
 
     @property
@@ -229,7 +294,7 @@ class Predictions:
 
     @property
     def squared_error(self) -> Floats:
-        """(n,) Σ_k (p_k − 1{k = label})², in [0, 2]: one example's Brier score."""
+        """(n,) Σ_k (p_k − 1{k = label})², in [0, 2]: the Brier score of one example."""
         return self._column("squared_error")
 
     def sweep(
@@ -237,11 +302,18 @@ class Predictions:
         start: Callable[[], Part],
         visit: Callable[[Part, slice, Floats], None] | None,
     ) -> list[Part]:
-        """Call ``visit(accumulator, rows, probs (b, k))`` for every block of rows, in threads.
+        """Visit the probabilities of all rows block by block, in threads.
 
-        The rows are split into eight contiguous parts, each with an accumulator of its own from ``start()``;
-        they are returned in order, so that a merged sum does not depend on the number of cores. Columns not
-        derived yet are derived on the way: a metric over all classes costs no second pass.
+        The rows are split into eight contiguous parts, whatever the number of cores. Columns that are not derived yet
+        are derived in the same pass: a metric over all classes then costs no second pass.
+
+        Args:
+            start: makes the accumulator of one part.
+            visit: called as ``visit(accumulator, rows, probs)`` with the probabilities (b, k) of a block of rows; may
+                overwrite them. None only derives the columns.
+
+        Returns:
+            The eight accumulators in the order of the parts: their merged sum does not depend on the number of cores.
         """
         fill = not self._cache and self._source is None
         columns = empty_columns(len(self)) if fill else {}
@@ -249,9 +321,9 @@ class Predictions:
         def run(part: list[slice]) -> Part:
             accumulator = start()
             for rows in part:
-                found, probs = self._derive(rows, "probs" if visit else None)
+                derived, probs = self._derive(rows, "probs" if visit else None)
                 for name, column in columns.items():
-                    column[rows] = found[name]
+                    column[rows] = derived[name]
                 if visit:
                     visit(accumulator, rows, probs)
             return accumulator
@@ -262,15 +334,26 @@ class Predictions:
         return parts
 
     def parts(self) -> list[list[slice]]:
-        """The rows as eight contiguous parts of blocks that stay near a core."""
+        """Split the rows into eight contiguous parts, and the parts into blocks that fit into a core's cache.
+
+        Returns:
+            For each part, the slices of its blocks.
+        """
         step = max(1, _BLOCK_NUMBERS // self.classes)
         ranges = split_range(len(self), _PARTS)
         return [[slice(at, min(at + step, end)) for at in range(begin, end, step)] for begin, end in ranges]
 
     def logit_block(self, rows: slice, out: NDArray[Any]) -> NDArray[Any]:
-        """(b, k) logits of a block, or logarithms of its probabilities, copied to the first rows of ``out``.
+        """Copy the logits of a block of rows, or the logarithms of its probabilities, into given memory.
 
-        Fresh memory for every block would cost more than the arithmetic.
+        Reusing memory pays: fresh memory for every block would cost more than the arithmetic.
+
+        Args:
+            rows: the block.
+            out: (m, k) memory with m >= b; its dtype is the dtype of the result.
+
+        Returns:
+            (b, k) view of the first rows of ``out``.
         """
         block = self._block(rows)
         z = out[: len(block)]
@@ -283,25 +366,33 @@ class Predictions:
 
     @property
     def possible(self) -> NDArray[np.bool_]:
-        """(n,) whether the label has a probability above 0; one look at each row, not at its other classes."""
+        """(n,) whether the label has a probability above 0; reads one score of each row."""
         index = np.arange(len(self)) if self._rows is None else self._rows
         impossible = -np.inf if self._kind == "logits" else 0.0
-        found: NDArray[np.bool_] = np.asarray(self._scores[index, self.labels]) != impossible
-        return found
+        possible: NDArray[np.bool_] = np.asarray(self._scores[index, self.labels]) != impossible
+        return possible
 
     @property
     def low_precision(self) -> bool:
-        """Whether the scores were given in less than double precision."""
+        """Whether logits were given in less than double precision."""
         return self._scores.dtype.itemsize < 8 and self._scores.dtype.kind == "f" and self._kind == "logits"
 
     def memo(self, name: str, make: Callable[[], Part]) -> Part:
-        """``make()``, remembered under ``name``: for what several metrics derive from the columns alike."""
+        """Compute a value once and keep it, for values that several metrics derive from the columns.
+
+        Args:
+            name: key of the value.
+            make: computes the value; called only if the key is new.
+
+        Returns:
+            The value under ``name``.
+        """
         if name not in self._memo:
             self._memo[name] = make()
-        found: Part = self._memo[name]
-        return found
+        value: Part = self._memo[name]
+        return value
 
-    # --- inside -------------------------------------------------------------------------------------
+    # --- internal -----------------------------------------------------------------------------------
 
     def _set(self, scores: NDArray[Any], labels: NDArray[np.int64], kind: str) -> None:
         self._scores, self._kind = scores, kind
@@ -330,9 +421,9 @@ class Predictions:
         return self._scores[rows] if self._rows is None else self._scores[self._rows[rows]]
 
     def _derive(self, rows: slice, wanted: str | None) -> tuple[dict[str, NDArray[Any]], Floats]:
-        """Columns of a block of rows, and its probabilities or their logarithms if ``wanted``."""
+        """Derive the columns of a block of rows, and its probabilities or their logarithms if ``wanted``."""
         derive = from_logits if self._kind == "logits" else from_probs
-        # A copy of the block in float64: the derivation works in place.
+        # The block is copied to float64, because the derivation works in place.
         with np.errstate(over="ignore", divide="ignore", under="ignore"):
             return derive(np.array(self._block(rows), dtype=np.float64), self.labels[rows], wanted)
 
@@ -345,23 +436,23 @@ class Predictions:
     def _looks_softmaxed(self) -> bool:
         """True if every row lies in [0, 1] and sums to 1 within rounding, and some row is not one-hot or flat.
 
-        Numbers rounded in a file, or to bfloat16 after the softmax, are probabilities still; logits do not satisfy
-        this for row after row by accident.
+        Numbers rounded in a file, or to bfloat16 after the softmax, still count as probabilities. Logits do not
+        satisfy the condition in every row by accident.
         """
-        telling = False
+        informative = False
         for block in self._blocks():
             if block.min() < 0 or block.max() > 1:
                 return False
             if np.abs(block.sum(1) - 1).max() > max(_HALF_ROUNDING, rounding_of_sums(block)):
                 return False
             inside = ((block > 0) & (block < 1)).any(axis=1) & (block.max(axis=1) > block.min(axis=1))
-            telling = telling or bool(inside.any())
-        return telling
+            informative = informative or bool(inside.any())
+        return informative
 
 
 def _is_estimator(model: Any) -> bool:
-    """Whether to ask for ``predict_proba``; a torch module that has one too is asked for logits."""
-    torch = sys.modules.get("torch")  # not imported: a module is none without it
+    """Whether to call ``predict_proba``; a torch module with ``predict_proba`` is called for logits instead."""
+    torch = sys.modules.get("torch")  # if torch is not imported, the model cannot be a torch module
     if torch is not None and isinstance(model, torch.nn.Module):
         return False
     if isinstance(model, type) and hasattr(model, "predict_proba"):
@@ -386,25 +477,36 @@ def _probs_of(estimator: Any, inputs: Any, labels: Any) -> tuple[NDArray[Any], A
     scores = as_scores("predict_proba", probs)
     classes = getattr(estimator, "classes_", None)
     if classes is None:
-        return scores, labels  # whole numbers already, or the door says so
+        return scores, labels  # the constructor checks that the labels are integers
     if len(classes) != scores.shape[1]:
         raise BadInput(f"{name} has {len(classes)} classes_ and {scores.shape[1]} columns of predict_proba")
     given = np.asarray(labels)
     if given.shape != scores.shape[:1]:
         raise BadInput(f"labels must have shape ({len(scores)},), one per row of inputs; got shape {given.shape}")
     column = {label: index for index, label in enumerate(np.asarray(classes).tolist())}
-    found = [column.get(label, -1) for label in given.tolist()]
-    if -1 in found:
-        row = found.index(-1)
+    numbers = [column.get(label, -1) for label in given.tolist()]
+    if -1 in numbers:
+        row = numbers.index(-1)
         raise BadInput(
             f"labels must be among the {len(classes)} classes that {name} was fitted on; row {row} has "
-            f"{given.tolist()[row]!r} ({found.count(-1)} such rows), classes_ begin with {list(column)[:5]}"
+            f"{given.tolist()[row]!r} ({numbers.count(-1)} such rows), classes_ begin with {list(column)[:5]}"
         )
-    return scores, np.array(found)
+    return scores, np.array(numbers)
 
 
 def check_predictions(name: str, value: Any) -> Predictions:
-    """``value``, if it is a `Predictions`; else a clear error that names the doors."""
+    """Check that an argument is a `Predictions`.
+
+    Args:
+        name: name of the argument, for the error.
+        value: what the user gave.
+
+    Returns:
+        ``value`` itself.
+
+    Raises:
+        BadInput: when ``value`` is anything else; the error names the constructors.
+    """
     if isinstance(value, Predictions):
         return value
     raise BadInput(
@@ -414,7 +516,14 @@ def check_predictions(name: str, value: Any) -> Predictions:
 
 
 def takes_predictions(function: Function) -> Function:
-    """``function``, whose first argument ``p`` is checked to be `Predictions`."""
+    """Decorate a function, so that its first argument ``p`` is checked to be `Predictions`.
+
+    Args:
+        function: a function whose first parameter is ``p``.
+
+    Returns:
+        The function with the check, under the same name and docstring.
+    """
 
     @wraps(function)
     def checked(p: Predictions, *args: Any, **options: Any) -> Any:

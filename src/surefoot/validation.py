@@ -1,4 +1,7 @@
-"""Checks of what users give: plain arguments, paths, scores and labels; each error names argument, value and remedy."""
+"""Checks of what users give: plain arguments, paths, scores and labels.
+
+Every error names the argument, the value and the remedy.
+"""
 
 from __future__ import annotations
 
@@ -32,39 +35,108 @@ __all__ = [
 Floats = NDArray[np.float64]
 
 
-def check_int(name: str, value: Any, least: int, most: int | None = None) -> int:
-    """``value`` as an int in least..most; booleans are not numbers here."""
+def check_int(name: str, value: Any, minimum: int, maximum: int | None = None) -> int:
+    """Check that an argument is an integer in a range.
+
+    Args:
+        name: name of the argument, for the error.
+        value: what the user gave; booleans are not integers here.
+        minimum: smallest allowed value.
+        maximum: largest allowed value; None sets no upper end.
+
+    Returns:
+        ``value`` as a Python int.
+
+    Raises:
+        BadInput: when ``value`` is not an integer, or lies outside the range.
+
+    Example:
+        >>> check_int("bins", 15, 1, 10_000)
+        15
+    """
     wrong = isinstance(value, bool) or not isinstance(value, numbers.Integral)
-    if wrong or value < least or (most is not None and value > most):
-        span = f"of at least {least}" if most is None else f"from {least} to {most:,}"
-        raise BadInput(f"{name} must be a whole number {span}; got {value!r}")
+    if wrong or value < minimum or (maximum is not None and value > maximum):
+        span = f"of at least {minimum}" if maximum is None else f"from {minimum} to {maximum:,}"
+        raise BadInput(f"{name} must be an integer {span}; got {value!r}")
     return int(value)
 
 
-def check_positive(name: str, value: Any, least: float = 0.0) -> float:
-    """``value`` as a finite float above ``least`` (or equal to it, if it is not 0)."""
+def check_positive(name: str, value: Any, minimum: float = 0.0) -> float:
+    """Check that an argument is a finite positive number.
+
+    Args:
+        name: name of the argument, for the error.
+        value: what the user gave; booleans are not numbers here.
+        minimum: smallest allowed value; 0 itself is never allowed.
+
+    Returns:
+        ``value`` as a Python float.
+
+    Raises:
+        BadInput: when ``value`` is not a finite number above 0, or is below ``minimum``.
+
+    Example:
+        >>> check_positive("bandwidth", 1)
+        1.0
+    """
     wrong = isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(value)
-    if wrong or value <= 0 or value < least:
-        span = f"of at least {least:g}" if least else "above 0"
+    if wrong or value <= 0 or value < minimum:
+        span = f"of at least {minimum:g}" if minimum else "above 0"
         raise BadInput(f"{name} must be a finite number {span}; got {value!r}")
     return float(value)
 
 
 def check_fraction(name: str, value: Any) -> float:
-    """``value`` as a float strictly between 0 and 1."""
+    """Check that an argument lies strictly between 0 and 1.
+
+    Args:
+        name: name of the argument, for the error.
+        value: what the user gave; booleans are not numbers here.
+
+    Returns:
+        ``value`` as a Python float.
+
+    Raises:
+        BadInput: when ``value`` is not a number strictly between 0 and 1.
+
+    Example:
+        >>> check_fraction("level", 0.95)
+        0.95
+    """
     if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < float(value) < 1:
         raise BadInput(f"{name} must lie between 0 and 1, such as 0.95; got {value!r}")
     return float(value)
 
 
 def suggest(name: str, choices: Iterable[str]) -> str:
-    """The end of an error about a wrong name: the choice that is spelt most like it, if one is."""
+    """End the error about a wrong name with the most similar choice, if one is similar.
+
+    Args:
+        name: the wrong name.
+        choices: the names that exist.
+
+    Returns:
+        ``"; did you mean ...?"``, or an empty string.
+
+    Example:
+        >>> suggest("temprature", ["temperature", "vector"])
+        "; did you mean 'temperature'?"
+    """
     near = get_close_matches(name, [choice for choice in choices if choice != name], 1)
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def check_options(what: str, options: Iterable[str], accepted: list[str]) -> None:
-    """A clear error for the first of ``options`` that ``what`` does not have."""
+    """Check that every option is one that ``what`` accepts.
+
+    Args:
+        what: the thing that takes options, as the error names it.
+        options: names of the given options.
+        accepted: names of the accepted options.
+
+    Raises:
+        BadInput: when an option is not accepted; the error names the first such option and the accepted ones.
+    """
     for option in options:
         if option not in accepted:
             has = f"it has {', '.join(accepted)}" if accepted else "it has none"
@@ -72,7 +144,18 @@ def check_options(what: str, options: Iterable[str], accepted: list[str]) -> Non
 
 
 def rounding_of_sums(block: Floats) -> float:
-    """How far rounding to decimals can move a row's sum from 1, if all entries have six decimals or fewer."""
+    """Bound how far rounding to decimals can move a row's sum of probabilities from 1.
+
+    Args:
+        block: (b, k) probabilities.
+
+    Returns:
+        k/2 units of the last decimal, if all entries have at most six decimals; otherwise 0.
+
+    Example:
+        >>> round(rounding_of_sums(np.array([[0.333, 0.333, 0.333]])), 6)
+        0.0015
+    """
     if not np.isfinite(block).all():
         return 0.0
     for decimals in range(1, 7):
@@ -83,7 +166,18 @@ def rounding_of_sums(block: Floats) -> float:
 
 
 def as_path(path: Any, name: str = "path") -> Path:
-    """``path`` as a Path, or a clear error about the argument ``name``."""
+    """Convert an argument to a `Path`.
+
+    Args:
+        path: a string, bytes or path object.
+        name: name of the argument, for the error.
+
+    Returns:
+        The path; the file system is not touched.
+
+    Raises:
+        BadInput: when ``path`` is no path, or contains a NUL character.
+    """
     try:
         text = os.fsdecode(path)
     except TypeError as error:
@@ -94,7 +188,7 @@ def as_path(path: Any, name: str = "path") -> Path:
 
 
 def _array(name: str, value: Any) -> NDArray[Any]:
-    """``value`` as an array; tensors are detached, and bfloat16, which numpy lacks, becomes float32 exactly."""
+    """Convert to an array; tensors are detached, and bfloat16, which numpy lacks, becomes float32 exactly."""
     if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
         raise BadInput(f"{name} must have no masked entries; fill them or drop their rows")
     try:
@@ -108,12 +202,23 @@ def _array(name: str, value: Any) -> NDArray[Any]:
         raise BadInput(f"{name} must be a rectangular array of numbers; {' '.join(str(error).split())}") from error
     if array.dtype.kind == "f" and array.dtype.itemsize > 8:
         with np.errstate(over="ignore"):
-            return array.astype(np.float64)  # wider than what is computed with
+            return array.astype(np.float64)  # no computation here is wider than float64
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
 def precision(scores: Any) -> float:
-    """Unit of rounding of the numbers as given; bfloat16 has seven bits."""
+    """Return the unit of rounding of the numbers as given.
+
+    Args:
+        scores: an array, a tensor or nested lists of numbers.
+
+    Returns:
+        The machine epsilon of the dtype, 2⁻⁷ for bfloat16, and 0 for integers.
+
+    Example:
+        >>> precision(np.ones((1, 2), np.float16)) == 2**-10
+        True
+    """
     if str(getattr(scores, "dtype", "")) == "torch.bfloat16":
         return 2.0**-7
     dtype = _array("scores", scores).dtype
@@ -121,7 +226,18 @@ def precision(scores: Any) -> float:
 
 
 def as_scores(name: str, value: Any) -> NDArray[Any]:
-    """``value`` as a read-only view (n, k) of real numbers, n >= 1 and k >= 2; the numbers are not looked at."""
+    """Convert an argument to a read-only array of scores, without looking at the numbers.
+
+    Args:
+        name: name of the argument, for the error.
+        value: (n, k) real numbers with n >= 1 and k >= 2: an array, a tensor or nested lists.
+
+    Returns:
+        (n, k) read-only view of the numbers, in the dtype as given; only what numpy cannot hold is converted.
+
+    Raises:
+        BadInput: when ``value`` is no rectangular array of real numbers of that shape, or has masked entries.
+    """
     array = _array(name, value)
     if array.dtype.kind not in "fiu":
         raise BadInput(f"{name} must hold real numbers; got dtype {array.dtype}; convert with .astype(float)")
@@ -142,7 +258,22 @@ def as_scores(name: str, value: Any) -> NDArray[Any]:
 
 
 def as_labels(value: Any, shape: tuple[int, ...]) -> NDArray[np.int64]:
-    """``value`` as (n,) whole numbers in 0..k−1 for scores of shape (n, k)."""
+    """Convert an argument to labels of scores.
+
+    Args:
+        value: (n,) integers in 0..k−1: an array, a tensor or a list.
+        shape: the shape (n, k) of the scores.
+
+    Returns:
+        (n,) labels as a new int64 array.
+
+    Raises:
+        BadInput: when ``value`` has another shape or dtype, or an entry outside 0..k−1.
+
+    Example:
+        >>> as_labels([1, 0], (2, 3))
+        array([1, 0])
+    """
     array = _array("labels", value)
     n, k = shape
     if array.shape != (n,):
@@ -151,7 +282,7 @@ def as_labels(value: Any, shape: tuple[int, ...]) -> NDArray[np.int64]:
             f"labels must have shape ({n},), one per row; got shape {array.shape}{hints.get(array.shape, '')}"
         )
     if array.dtype.kind not in "iu":
-        raise BadInput(f"labels must be whole numbers; got dtype {array.dtype}; convert with .astype(int)")
+        raise BadInput(f"labels must be integers; got dtype {array.dtype}; convert with .astype(int)")
     bad = np.flatnonzero((array < 0) | (array >= k))
     if len(bad):
         row = int(bad[0])
@@ -163,7 +294,14 @@ def as_labels(value: Any, shape: tuple[int, ...]) -> NDArray[np.int64]:
 
 
 def explain_bad_logits(tops: Floats) -> str:
-    """The sentence for logits whose rows' largest entries ``tops`` (n,) are not all finite."""
+    """Write the error about logits that are not finite.
+
+    Args:
+        tops: (n,) largest entry of each row; at least one entry is not finite.
+
+    Returns:
+        A sentence with the first such row, the number of such rows and the remedy.
+    """
     row = int(np.flatnonzero(~np.isfinite(tops))[0])
     top = tops[row]
     what = "NaN" if np.isnan(top) else "+inf" if top > 0 else "nothing but -inf"

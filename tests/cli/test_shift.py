@@ -132,7 +132,7 @@ def test_severities_are_a_set(folder):
     [
         (("nowhere",), "no unharmed checkpoint"),
         (("RUN", "--corruptions", "forst"), "did you mean 'frost'"),
-        (("RUN", "--severities", "0,1"), "severity must be a whole number from 1 to 5; got 0"),
+        (("RUN", "--severities", "0,1"), "severity must be an integer from 1 to 5; got 0"),
         (("RUN", "--severities", "two"), "--severities"),
         (("RUN", "--severities", "1,²"), "--severities"),
         (("RUN", "--corruptions", "saturate"), "images in colour"),

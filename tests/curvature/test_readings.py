@@ -403,7 +403,7 @@ class TestSharpness:
                 reader.read(tol=tol)
         with pytest.raises(BadInput, match="max_matvecs"):
             reader.top(1, max_matvecs=0)
-        with pytest.raises(BadInput, match="k must be a whole number"):
+        with pytest.raises(BadInput, match="k must be an integer"):
             reader.top(1.5)
         with pytest.raises(BadInput, match="start must have shape"):
             reader.load_state_dict({"start": torch.ones(7, 1)})

@@ -58,7 +58,7 @@ def test_without_classes_labels_are_columns():
             return np.tile([0.9, 0.1], (len(inputs), 1))
 
     assert Predictions.of(Bare(), [0, 0], [1, 0]).labels.tolist() == [1, 0]
-    with pytest.raises(BadInput, match="labels must be whole numbers"):
+    with pytest.raises(BadInput, match="labels must be integers"):
         Predictions.of(Bare(), [0, 0], ["a", "b"])
 
 

@@ -137,7 +137,7 @@ def test_bad_bins(bins, p):
     from surefoot import metrics
 
     for metric in (metrics.ece, metrics.adaptive_ece, metrics.classwise_ece, metrics.mce, metrics.rmsce):
-        with pytest.raises(BadInput, match="bins must be a whole number"):
+        with pytest.raises(BadInput, match="bins must be an integer"):
             metric(p, bins=bins)
     with pytest.raises(BadInput, match="bins"):
         metrics.CalibrationState(bins)

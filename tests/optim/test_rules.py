@@ -764,7 +764,7 @@ class TestBulk:
         with pytest.raises(BadInput, match="same model"):
             sf.optim.BulkSGD(other.parameters(), 0.1, operator)
         d = sum(p.numel() for p in model.parameters())
-        with pytest.raises(BadInput, match="k must be a whole number"):
+        with pytest.raises(BadInput, match="k must be an integer"):
             sf.optim.BulkSGD(model.parameters(), 0.1, operator, k=d + 1)
         with pytest.raises(BadInput, match="operator must be"):
             sf.optim.BulkSGD(model.parameters(), 0.1, model)  # type: ignore[arg-type]

@@ -245,7 +245,7 @@ def test_what_fails_on_one_rank_fails_on_all(ranks):
         ("rows in another order", "train must be the same rows in the same order on every rank"),
         ("fewer rows than ranks", "a row for each of the 2 ranks; got 1"),
         ("tied rows", "lie on 2 ranks"),
-        ("sample smaller than ranks", "sample must be a whole number of at least 2; got 1"),
+        ("sample smaller than ranks", "sample must be an integer of at least 2; got 1"),
     ):
         assert all(said in found[name][1] for found in (first, second))
 

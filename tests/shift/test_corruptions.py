@@ -164,7 +164,7 @@ def test_plasma_fills_its_range_and_roughens():
         ({"images": np.zeros((1, 2, 8, 3), np.uint8)}, "4 pixels"),
         ({"kind": "gausian_noise"}, "did you mean 'gaussian_noise'"),
         ({"kind": 3}, "corruption must be one of"),
-        ({"severity": 0}, "severity must be a whole number from 1 to 5; got 0"),
+        ({"severity": 0}, "severity must be an integer from 1 to 5; got 0"),
         ({"severity": 6}, "got 6"),
         ({"severity": 2.0}, "got 2.0"),
         ({"seed": -1}, "seed"),

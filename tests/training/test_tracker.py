@@ -370,7 +370,7 @@ def test_steps_counted_anew_in_each_epoch_are_refused():
 @pytest.mark.parametrize("index", ["a", None, 1.5, -5, torch.tensor(3)])
 def test_a_step_is_a_whole_number(index):
     model, train, test = setup()
-    with pytest.raises(BadInput, match="index must be a whole number of at least 0; got"):
+    with pytest.raises(BadInput, match="index must be an integer of at least 0; got"):
         sf.Tracker(model, train, test).step(index)
 
 
@@ -417,14 +417,14 @@ def test_gathering_a_loader_moves_no_random_state():
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"every": 2.5}, "every must be a whole number of at least 1; got 2.5"),
-        ({"every": {"calibration": "3"}}, "every must be a whole number of at least 1; got '3'"),
+        ({"every": 2.5}, "every must be an integer of at least 1; got 2.5"),
+        ({"every": {"calibration": "3"}}, "every must be an integer of at least 1; got '3'"),
         ({"every": {}}, "every must name a group at least"),
         ({"budget": "a"}, r"budget must lie in \(0, 1\]; got 'a'"),
         ({"budget": True}, r"budget must lie in \(0, 1\]; got True"),
         ({"out": 7}, "out must be a file's path; got 7"),
         ({"out": "a\0b"}, "out must not hold a NUL"),
-        ({"seed": "a"}, "seed must be a whole number"),
+        ({"seed": "a"}, "seed must be an integer"),
         ({"optimizer": "sgd"}, "optimizer must be a torch optimizer, or None; got str"),
         ({"train": (["a", "b"], [0, 1])}, "train: inputs must be a tensor or an array of numbers; got list"),
         ({"test": ([[1.0], [1.0, 2.0]], [0, 1])}, "test: inputs must be"),
