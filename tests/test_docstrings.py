@@ -16,6 +16,7 @@ import pytest
 DONE = [
     "surefoot.columns",
     "surefoot.files",
+    "surefoot.metrics",
     "surefoot.predictions",
     "surefoot.seeds",
     "surefoot.statistics",

@@ -1,6 +1,6 @@
-"""Calibration metrics: pure functions from `Predictions` to a float that carries its bins, norm and n.
+"""Calibration metrics: pure functions from `Predictions` to a `Value`, a float that carries its bins, norm and n.
 
-Modules import scipy where they compute with it: specs and reports read the registry, and need none of it.
+Modules import scipy inside the functions that need scipy: specs and reports read the registry without scipy.
 """
 
 from surefoot.metrics.debiased import debiased_ece, sweep_ece

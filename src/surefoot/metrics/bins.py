@@ -1,11 +1,11 @@
-"""The one convention for bins, and the table of sums that numbers and plots both come from.
+"""The convention for bins, and the table of sums behind both numbers and plots.
 
 Equal width: bin j of M is (j/M, (j+1)/M], with 0 in the first bin; an edge *is* the float64 quotient j/M.
-Equal mass: ranks 0..n−1 of the sorted confidences are cut at ⌊j·n/M⌋; rows of equal confidence share their
-group's mean correctness, so a cut through a group does not depend on the order of the rows.
+Equal mass: ranks 0..n−1 of the sorted confidences are cut at ⌊j·n/M⌋. Rows of equal confidence share the mean
+correctness of their group. A cut through a group therefore does not depend on the order of the rows.
 
-Sums are exact (`surefoot.metrics.exact`): they do not depend on the order of the rows, the split into batches or
-the number of ranks, to the last bit.
+Sums are exact (`surefoot.metrics.exact`): bit-identical for any order of the rows, any split into batches and any
+number of ranks.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.metrics.exact import UNIT, Cells, cell_sums, parts_as_ints, split_into_parts, whole_sums
+from surefoot.metrics.exact import UNIT, Cells, cell_sums, int_sums, parts_as_ints, split_into_parts
 from surefoot.validation import check_int
 
 __all__ = [
@@ -38,18 +38,51 @@ Bools = NDArray[np.bool_]
 
 
 def check_bins(bins: Any) -> int:
-    """``bins`` as an int from 1 to 10,000 (more say nothing, and cost), or a clear error."""
+    """Check a number of bins.
+
+    Args:
+        bins: an integer from 1 to 10,000; more bins cost time and carry no information.
+
+    Returns:
+        ``bins`` as a Python int.
+
+    Raises:
+        BadInput: when ``bins`` is not such an integer.
+    """
     return check_int("bins", bins, 1, 10_000)
 
 
 def bin_edges(bins: int) -> Floats:
-    """(M + 1,) edges of M bins of equal width: the float64 quotients j/M."""
+    """Return the edges of bins of equal width: the float64 quotients j/M.
+
+    Args:
+        bins: number of bins M, at least 1.
+
+    Returns:
+        (M + 1,) edges from 0 to 1.
+
+    Example:
+        >>> bin_edges(4).tolist()
+        [0.0, 0.25, 0.5, 0.75, 1.0]
+    """
     edges: Floats = np.arange(bins + 1) / bins
     return edges
 
 
 def bin_of(confidence: Floats, bins: int) -> Ints:
-    """(n,) bin of equal width of each confidence: ``searchsorted`` (left) on the edges, ten times faster."""
+    """Assign confidences to bins of equal width, as ``searchsorted`` (left) on the edges, but ten times faster.
+
+    Args:
+        confidence: (n,) numbers in [0, 1].
+        bins: number of bins M, at least 1.
+
+    Returns:
+        (n,) bin of each confidence, in 0..M−1.
+
+    Example:
+        >>> bin_of(np.array([0.0, 0.25, 0.3, 1.0]), 4).tolist()
+        [0, 0, 1, 3]
+    """
     index = np.empty(len(confidence), np.int32)
     if len(confidence):
         _bin_into(confidence, bins, index, np.empty(len(confidence)), np.empty(len(confidence)))
@@ -57,24 +90,29 @@ def bin_of(confidence: Floats, bins: int) -> Ints:
 
 
 def _bin_into(c: Floats, bins: int, index: Cells, scaled: Floats, down: Floats) -> None:
-    # The factor is a little below M, by more than the product rounds: no confidence is put above its bin, and one
-    # just beyond an edge, put below, is found by its fraction; there the edges themselves decide.
+    # The factor is below M by more than the rounding of the product, so no confidence is put above its bin. A
+    # confidence just above an edge may be put one bin too low: its fraction shows it, and the exact edges decide.
     np.multiply(c, bins * (1 - 2.0**-50), out=scaled)
     np.floor(scaled, out=down)
     np.copyto(index, down, casting="unsafe")
     scaled -= down
-    beside = 1 - bins * 2.0**-48
-    if scaled.max() >= beside:
-        near = np.flatnonzero(scaled >= beside)
+    edge = 1 - bins * 2.0**-48
+    if scaled.max() >= edge:
+        near = np.flatnonzero(scaled >= edge)
         index[near] += c[near] > bin_edges(bins)[index[near] + 1]
 
 
 @dataclass(frozen=True)
 class BinTable:
-    """What is known of each bin; every binned number and every reliability plot comes from one of these.
+    """Statistics of every bin; all binned numbers and reliability plots are computed from such a table.
 
-    Shapes (m,): ``lower`` and ``upper`` bound of the confidences, ``count`` of rows, ``confidence`` (mean),
-    ``accuracy`` (mean), ``residual`` = Σ (correct − confidence). Means of empty bins are NaN.
+    Attributes:
+        lower: (m,) lower bound of the confidences in the bin.
+        upper: (m,) upper bound of the confidences in the bin.
+        count: (m,) number of rows.
+        confidence: (m,) mean confidence; NaN for an empty bin.
+        accuracy: (m,) mean correctness; NaN for an empty bin.
+        residual: (m,) Σ (correct − confidence) over the rows of the bin.
     """
 
     lower: Floats
@@ -91,11 +129,18 @@ class BinTable:
 
     @property
     def gap(self) -> Floats:
-        """(m,) |accuracy − confidence| of each bin; 0 where it is empty."""
+        """(m,) |accuracy − confidence| of every bin; 0 for an empty bin."""
         return np.abs(self.residual) / np.maximum(self.count, 1)
 
     def error(self, norm: int) -> float:
-        """(Σ_b (n_b/n) gap_b^norm)^(1/norm): the calibration error of the table, for norm 1 or 2."""
+        """Compute the calibration error of the table, (Σ_b (n_b/n) gap_b^norm)^(1/norm).
+
+        Args:
+            norm: 1 or 2.
+
+        Returns:
+            The error, in [0, 1].
+        """
         if norm == 1:
             return math.fsum(np.abs(self.residual)) / self.n
         return math.sqrt(math.fsum(self.residual**2 / np.maximum(self.count, 1)) / self.n)
@@ -105,16 +150,39 @@ class BinTable:
 
 
 def tally_width(confidence: Floats, correct: Bools, bins: int) -> Ints:
-    """(4, M) exact sums per bin of equal width; sums of such arrays (carried) are the sums of all rows."""
+    """Sum rows in bins of equal width, exactly.
+
+    Sums of two such arrays, after `surefoot.metrics.exact.carry`, are the sums of all rows together.
+
+    Args:
+        confidence: (n,) numbers in [0, 1].
+        correct: (n,) whether the predicted class is the label.
+        bins: number of bins M, at least 1.
+
+    Returns:
+        (4, M) integers as from `surefoot.metrics.exact.cell_sums`: rows, hits, high and low parts of the confidences.
+    """
     return cell_sums(confidence, correct, lambda _, c, cell, a, b: _bin_into(c, bins, cell, a, b), bins)
 
 
 def width_table(sums: Ints) -> BinTable:
-    """The table of the exact sums (4, M) from `tally_width`, each entry correctly rounded."""
+    """Convert exact sums in bins of equal width to a table.
+
+    Args:
+        sums: (4, M) integers from `tally_width`.
+
+    Returns:
+        The table of M bins; all means and residuals are correctly rounded.
+
+    Example:
+        >>> table = width_table(tally_width(np.array([0.25, 0.75]), np.array([True, True]), 2))
+        >>> table.residual.tolist()
+        [0.75, 0.25]
+    """
     bins = sums.shape[1]
     edges = bin_edges(bins)
     count, hits = sums[0], sums[1]
-    totals = whole_sums(sums[2], sums[3])
+    totals = int_sums(sums[2], sums[3])
     residual = np.array([(int(hit) * UNIT - total) / UNIT for hit, total in zip(hits, totals, strict=True)])
     mean = np.array([total / (int(c) * UNIT) if c else math.nan for total, c in zip(totals, count, strict=True)])
     accuracy = np.divide(hits, count, out=np.full(bins, math.nan), where=count > 0)
@@ -125,11 +193,22 @@ def width_table(sums: Ints) -> BinTable:
 
 
 def ordered(scores: Floats, correct: Bools) -> tuple[Floats, Bools]:
-    """Scores in [0, 1] ascending, and their correctness; within equal scores the wrong ones first.
+    """Sort rows by score; among equal scores, wrong rows come first.
 
-    The result is a function of the *set* of rows alone. A non-negative double orders like its bits, and below
-    2 its top bits are free: with the correctness as the lowest bit one plain sort replaces an argsort and
-    two gathers.
+    The result depends only on the *set* of rows. Non-negative doubles are ordered as their bits, and below 2 the top
+    bits are free. With the correctness as the lowest bit, one sort replaces an argsort and two gathers.
+
+    Args:
+        scores: (n,) numbers in [0, 1].
+        correct: (n,) whether the predicted class is the label.
+
+    Returns:
+        (n,) scores in ascending order, and (n,) their correctness.
+
+    Example:
+        >>> scores, hit = ordered(np.array([0.5, 0.25, 0.5]), np.array([True, True, False]))
+        >>> scores.tolist(), hit.tolist()
+        ([0.25, 0.5, 0.5], [True, False, True])
     """
     keys = np.ascontiguousarray(scores).view(np.int64) << 1
     keys |= correct
@@ -142,9 +221,11 @@ def ordered(scores: Floats, correct: Bools) -> tuple[Floats, Bools]:
 
 @dataclass(frozen=True)
 class SortedRows:
-    """Rows sorted by confidence, with exact sums over the first i of them, i = 0..n.
+    """Rows sorted by confidence, with exact cumulative sums.
 
-    Shapes: ``confidence (n,)``; ``sums (3, n + 1)``: hits, high and low parts of the confidences.
+    Attributes:
+        confidence: (n,) confidences in ascending order.
+        sums: (3, n + 1) sums over the first i rows, i = 0..n: hits, high and low parts of the confidences.
     """
 
     confidence: Floats
@@ -152,7 +233,15 @@ class SortedRows:
 
     @classmethod
     def of(cls, confidence: Floats, correct: Bools) -> SortedRows:
-        """Sort the rows and add them up."""
+        """Sort the rows and compute their cumulative sums.
+
+        Args:
+            confidence: (n,) numbers in [0, 1], n >= 1.
+            correct: (n,) whether the predicted class is the label.
+
+        Returns:
+            The sorted rows.
+        """
         c, hit = ordered(confidence, correct)
         high, low = np.empty_like(c), np.empty_like(c)
         split_into_parts(c, high, low)
@@ -162,10 +251,16 @@ class SortedRows:
         return cls(c, sums)
 
     def below(self, ranks: Ints) -> tuple[Floats, Ints]:
-        """Hits (m,) and parts of the confidences (2, m) summed over the rows of rank below each of ``ranks``.
+        """Sum the rows below given ranks.
 
-        Inside a group of equal confidences the hits grow linearly with the rank: that is what giving each
-        row the mean of its group comes to.
+        Inside a group of equal confidences the hits grow linearly with the rank, because every row counts as the mean
+        of its group.
+
+        Args:
+            ranks: (m,) integers in 0..n.
+
+        Returns:
+            (m,) hits, and (2, m) high and low parts of the confidences, over the rows of rank below each entry.
         """
         at = np.minimum(ranks, len(self.confidence) - 1)
         value = self.confidence[at]
@@ -175,7 +270,14 @@ class SortedRows:
         return hits[start] + (ranks - start) * ((hits[end] - hits[start]) / (end - start)), self.sums[1:, ranks]
 
     def table(self, cuts: Ints) -> BinTable:
-        """The table of the rows cut at the given ranks (m + 1,), first 0 and last n."""
+        """Compute the table of bins between given ranks.
+
+        Args:
+            cuts: (m + 1,) increasing ranks, first 0 and last n.
+
+        Returns:
+            The table of m bins; a bin holds the ranks from one cut up to the next, which is exclusive.
+        """
         c = self.confidence
         hits, parts = self.below(cuts)
         return _cut_table(c[cuts[:-1]], c[cuts[1:] - 1], cuts, hits, parts)
@@ -183,12 +285,12 @@ class SortedRows:
 
 def _cut_table(lower: Floats, upper: Floats, cuts: Ints, hits: Floats, parts: Ints) -> BinTable:
     count, hit = np.diff(cuts), np.diff(hits)
-    totals = np.array([total / UNIT for total in whole_sums(*np.diff(parts))])
+    totals = np.array([total / UNIT for total in int_sums(*np.diff(parts))])
     return BinTable(lower, upper, count, totals / count, hit / count, hit - totals)
 
 
-# Buckets for finding ranks without a full sort: by exponent and first seven bits of 1 − c, so that confidences
-# crowded at 1 still spread out. 2^-53 is the smallest 1 − c above 0.
+# Buckets to locate ranks without a full sort. The exponent and first seven bits of 1 − c choose the bucket, so that
+# confidences near 1 spread over many buckets. 2^-53 is the smallest 1 − c above 0.
 _SHIFT = 45
 _TOP_BUCKET = int(np.float64(1.0).view(np.int64) >> _SHIFT)
 _BUCKET_BLOCK = 1 << 15  # rows whose buffers stay in a core's cache
@@ -210,36 +312,48 @@ def _buckets(confidence: Floats) -> NDArray[np.int16]:
 
 
 def mass_table(confidence: Floats, correct: Bools, bins: int) -> BinTable:
-    """The table of ``bins`` bins of equal mass; with fewer rows than bins, of one bin per row.
+    """Compute the table of bins of equal mass.
 
-    Only the buckets beside a cut are sorted; the rows between them are only summed.
+    Only rows in buckets next to a cut are sorted; the other rows are only summed.
+
+    Args:
+        confidence: (n,) numbers in [0, 1], n >= 1.
+        correct: (n,) whether the predicted class is the label.
+        bins: number of bins M, at least 1; with fewer rows than bins, every row is a bin.
+
+    Returns:
+        The table of min(M, n) bins.
+
+    Example:
+        >>> mass_table(np.array([0.2, 0.4, 0.6, 0.8]), np.array([True] * 4), 2).upper.tolist()
+        [0.4, 0.8]
     """
     n = len(confidence)
     cuts = np.unique(np.arange(bins + 1) * n // bins)
     bucket = _buckets(confidence)
     counts = np.bincount(bucket, minlength=_BUCKETS)
-    # Beside each cut: the bucket of the row before it, and of the row after it.
+    # For each cut: the bucket of the row before the cut, and of the row after the cut.
     ends = np.cumsum(counts)
     before = np.searchsorted(ends, np.maximum(cuts - 1, 0), "right")
     after = np.searchsorted(ends, np.minimum(cuts, n - 1), "right")
     chosen = np.zeros(_BUCKETS, np.bool_)
     chosen[before] = chosen[after] = True
-    # The rows of chosen buckets are stretch 0; the others fall into stretches, stretch i after i − 1 chosen buckets.
+    # Rows of chosen buckets are stretch 0. The other rows form stretches: stretch i follows i − 1 chosen buckets.
     place = np.cumsum(chosen)
     stretch = np.where(chosen, 0, place + 1).astype(np.int32)
-    beside: list[Ints] = []
+    members: list[Ints] = []
 
     def stretch_into(at: int, c: Floats, cell: Cells, *_: Floats) -> None:
-        np.take(stretch, bucket[at : at + len(c)], out=cell, mode="clip")  # "raise" would take a buffer
-        beside.append(np.flatnonzero(cell == 0) + at)
+        np.take(stretch, bucket[at : at + len(c)], out=cell, mode="clip")  # "raise" would allocate a buffer
+        members.append(np.flatnonzero(cell == 0) + at)
 
     sums = cell_sums(confidence, correct, stretch_into, int(place[-1]) + 2)
-    rows = np.concatenate(beside)
-    members = SortedRows.of(confidence[rows], correct[rows])
-    # A rank among the members is the rank less the rows of the stretches below it.
+    rows = np.concatenate(members)
+    near = SortedRows.of(confidence[rows], correct[rows])
+    # A rank among the sorted rows is the rank among all rows minus the rows of the stretches below it.
     sums[:, 0] = 0
     passed = np.cumsum(sums, axis=1)[:, place]
     ranks = cuts - passed[0, after]
-    hits, parts = members.below(ranks)
-    lower, upper = members.confidence[ranks[:-1]], members.confidence[(cuts - 1 - passed[0, before])[1:]]
+    hits, parts = near.below(ranks)
+    lower, upper = near.confidence[ranks[:-1]], near.confidence[(cuts - 1 - passed[0, before])[1:]]
     return _cut_table(lower, upper, cuts, hits + passed[1, after], parts + passed[2:, after])

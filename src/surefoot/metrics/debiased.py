@@ -1,4 +1,4 @@
-"""Binned errors freed of the bias that few rows per bin bring (card A5)."""
+"""Binned calibration errors without the bias that comes from few rows per bin."""
 
 from __future__ import annotations
 
@@ -17,13 +17,33 @@ __all__ = ["debiased_ece", "sweep_ece"]
 
 @takes_predictions
 def debiased_ece(p: Predictions, bins: int = 15, norm: int = 2) -> Value:
-    """Calibration error of bins of equal mass, less its bias (Kumar, Liang & Ma 2019).
+    """Debiased calibration error with bins of equal mass (Kumar, Liang & Ma 2019).
 
     ℓ2: √max(0, Σ_b (n_b/n) [gap_b² − ȳ_b(1 − ȳ_b)/(n_b − 1)]).
-    ℓ1: 2·plug-in − its expectation when each bin's accuracy is redrawn from N(ȳ_b, ȳ_b(1 − ȳ_b)/n_b). The
-    authors draw 1,000 samples; the mean of |N(μ, s²)| has a closed form, used here. Never below 0.
+    ℓ1: 2·plug-in − expectation of the plug-in when every bin's accuracy is redrawn from N(ȳ_b, ȳ_b(1 − ȳ_b)/n_b). The
+    authors draw 1,000 samples; here the closed form of the mean of |N(μ, s²)| replaces the samples.
 
-    Bins of one row say nothing of their own noise and contribute 0.
+    A bin of one row carries no information on its noise and contributes 0.
+
+    Args:
+        p: the predictions.
+        bins: number of bins M, from 1 to 10,000; with fewer rows than bins, every row is a bin.
+        norm: 2 for ℓ2, 1 for ℓ1.
+
+    Returns:
+        The error, at least 0, with the error without debiasing as the fact ``plugin``.
+
+    Raises:
+        BadInput: when ``norm`` is not 1 or 2, ``bins`` is out of range, or ``p`` is no `Predictions`.
+
+    Example:
+        >>> p = Predictions.from_probs([[0.9, 0.1]] * 10, [0] * 6 + [1] * 4)
+        >>> error = debiased_ece(p, bins=1)
+        >>> round(error, 6), round(error.plugin, 6)
+        (0.251661, 0.3)
+
+    References:
+        Kumar, Liang & Ma (2019), "Verified Uncertainty Calibration".
     """
     if norm is True or norm not in (1, 2):
         raise BadInput(f"norm must be 1 or 2; got {norm!r}")
@@ -52,21 +72,39 @@ def _debiased_absolute(table: BinTable) -> float:
 
     enough = table.count > 1
     gap = table.gap
-    deviation = np.sqrt(table.accuracy * (1 - table.accuracy) / table.count)
+    std = np.sqrt(table.accuracy * (1 - table.accuracy) / table.count)
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.where(deviation > 0, gap / deviation, np.inf)
-        # Mean of |N(gap, deviation²)|: the folded normal.
-        folded = deviation * math.sqrt(2 / math.pi) * np.exp(-0.5 * ratio**2) + gap * (1 - 2 * ndtr(-ratio))
+        ratio = np.where(std > 0, gap / std, np.inf)
+        # The mean of |N(gap, std²)|, the folded normal distribution.
+        folded = std * math.sqrt(2 / math.pi) * np.exp(-0.5 * ratio**2) + gap * (1 - 2 * ndtr(-ratio))
     terms = table.count * (2 * gap - folded)
     return max(0.0, math.fsum(terms[enough]) / table.n)
 
 
 @takes_predictions
 def sweep_ece(p: Predictions, norm: int = 2) -> Value:
-    """ECE with the largest number of equal-mass bins whose accuracies still rise (Roelofs et al. 2022).
+    """ECE with the largest number of equal-mass bins whose accuracies still rise (ECE sweep, Roelofs et al. 2022).
 
-    The number of bins grows from 1 until some bin is less accurate than the one below it; the last number
-    before that is used. The authors' norm is 2.
+    The number of bins grows from 1 until some bin is less accurate than the bin below; the last number before is used.
+
+    Args:
+        p: the predictions.
+        norm: 2, as in the authors' code, or 1.
+
+    Returns:
+        The error, with the number of bins as the fact ``bins``.
+
+    Raises:
+        BadInput: when ``norm`` is not 1 or 2, or ``p`` is no `Predictions`.
+
+    Example:
+        >>> p = Predictions.from_probs([[0.6, 0.4], [0.8, 0.2], [0.9, 0.1]], [1, 0, 0])
+        >>> error = sweep_ece(p)
+        >>> round(error, 6), error.bins
+        (0.369685, 3)
+
+    References:
+        Roelofs, Cain, Shlens & Mozer (2022), "Mitigating Bias in Calibration Error Estimation".
     """
     if norm is True or norm not in (1, 2):
         raise BadInput(f"norm must be 1 or 2; got {norm!r}")
@@ -83,18 +121,18 @@ def _cuts(n: int, bins: int) -> NDArray[np.int64]:
 def _most_rising_bins(rows: SortedRows) -> int:
     """The largest b such that the accuracies of 1, 2, ..., b equal-mass bins all rise from bin to bin.
 
-    Below the first row with a hit in its group every accuracy is 0, above the last with a miss it is 1: only bins
-    that touch the rows between can fall, and only those are looked at, for many numbers of bins at once.
+    Every accuracy is 0 below the first row with a hit in its group, and 1 above the last row with a miss. Only bins
+    that touch the rows between can fall; only these bins are checked, for many numbers of bins at once.
     """
     n = len(rows.confidence)
     mean = np.diff(rows.below(np.arange(n + 1))[0])
-    some, all_ = np.flatnonzero(mean > 1e-12), np.flatnonzero(mean < 1 - 1e-12)
-    if len(some) == 0 or len(all_) == 0 or not (np.diff(mean) < -1e-12).any():
-        return n  # it never falls, so it rises for any number of bins
-    first, last = int(some[0]), int(all_[-1])
+    hits, misses = np.flatnonzero(mean > 1e-12), np.flatnonzero(mean < 1 - 1e-12)
+    if len(hits) == 0 or len(misses) == 0 or not (np.diff(mean) < -1e-12).any():
+        return n  # the mean correctness never falls, so accuracies rise for any number of bins
+    first, last = int(hits[0]), int(misses[-1])
     bins = 1
     while bins < n:
-        # So many numbers of bins at once that about a million bins are looked at.
+        # As many numbers of bins at once as make about a million bins.
         ahead = max(1, min(n - bins, 1 + bins // 4, (1 << 20) // (2 + (last - first) * bins // n)))
         fall = _first_fall(rows, np.arange(bins + 1, bins + 1 + ahead), first, last)
         if fall is not None:
@@ -115,6 +153,6 @@ def _first_fall(rows: SortedRows, numbers: NDArray[np.int64], first: int, last: 
     hits = rows.below(cuts)[0]
     inside = owner[1:] == owner[:-1]
     accuracy = np.diff(hits) / np.where(inside, np.maximum(np.diff(cuts), 1), 1)
-    # Sums inside a group of equal confidences are interpolated: their rounding is not a fall.
+    # Sums inside a group of equal confidences are interpolated: the rounding of a sum is not a fall.
     falls = inside[1:] & inside[:-1] & (np.diff(accuracy) < -1e-12)
     return int(owner[1:-1][falls][0]) if falls.any() else None

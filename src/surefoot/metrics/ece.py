@@ -1,6 +1,6 @@
-"""Binned calibration errors: expected, adaptive, classwise, maximum, root mean square (cards A1 and G).
+"""Binned calibration errors: expected, adaptive, classwise, maximum, root mean square.
 
-In all of them Z_i = 1{ŷ_i = y_i} − c_i, and a bin's gap is |Σ_{i in bin} Z_i| / n_bin.
+Here Z_i = 1{ŷ_i = y_i} − c_i with the confidence c_i, and the gap of a bin is |Σ_{i in bin} Z_i| / n_bin.
 """
 
 from __future__ import annotations
@@ -22,24 +22,51 @@ Entries = tuple[NDArray[np.int64], NDArray[np.int64], Floats]
 
 @takes_predictions
 def ece(p: Predictions, bins: int = 15) -> Value:
-    """Expected calibration error with bins of equal width (paper A, Appendix B.1; Guo et al. 2017).
+    """Expected calibration error (ECE) with bins of equal width.
 
-    ECE = (1/n) Σ_b |Σ_{i in b} Z_i|, bins (a, b], 0 in the first.
+    ECE = (1/n) Σ_b |Σ_{i in b} Z_i| over bins (a, b]; a confidence of 0 is in the first bin.
 
     Args:
         p: the predictions.
-        bins: number of bins M, at least 1.
+        bins: number of bins M, from 1 to 10,000.
 
-    >>> p = Predictions.from_probs([[0.9, 0.1]] * 10, [0] * 6 + [1] * 4)
-    >>> round(ece(p), 12)
-    0.3
+    Returns:
+        The error, in [0, 1].
+
+    Raises:
+        BadInput: when ``bins`` is out of range, or ``p`` is no `Predictions`.
+
+    Example:
+        >>> p = Predictions.from_probs([[0.9, 0.1]] * 10, [0] * 6 + [1] * 4)
+        >>> round(ece(p), 12)
+        0.3
+
+    References:
+        Guo, Pleiss, Sun & Weinberger (2017), "On Calibration of Modern Neural Networks".
+        Morosini et al. (2026), "Too Sharp, Too Sure: When Calibration Follows Curvature", Appendix B.1.
     """
     return Value(_width(p, bins).error(1), n=len(p), bins=int(bins), norm=1, binning="equal width", bias="upward")
 
 
 @takes_predictions
 def mce(p: Predictions, bins: int = 15) -> Value:
-    """Maximum calibration error: the largest gap of any bin of equal width that is not empty."""
+    """Maximum calibration error (MCE): the largest gap of a bin of equal width that is not empty.
+
+    Args:
+        p: the predictions.
+        bins: number of bins M, from 1 to 10,000.
+
+    Returns:
+        The error, in [0, 1].
+
+    Raises:
+        BadInput: when ``bins`` is out of range, or ``p`` is no `Predictions`.
+
+    Example:
+        >>> p = Predictions.from_probs([[0.9, 0.1]] * 9 + [[0.6, 0.4]], [0] * 9 + [1])
+        >>> round(mce(p), 12)
+        0.6
+    """
     return Value(
         float(_width(p, bins).gap.max()), n=len(p), bins=int(bins), norm="max", binning="equal width", bias="upward"
     )
@@ -47,15 +74,50 @@ def mce(p: Predictions, bins: int = 15) -> Value:
 
 @takes_predictions
 def rmsce(p: Predictions, bins: int = 15) -> Value:
-    """Root mean square calibration error, √Σ_b (n_b/n) gap_b², with bins of equal width."""
+    """Root mean square calibration error (RMSCE), √Σ_b (n_b/n) gap_b², with bins of equal width.
+
+    Args:
+        p: the predictions.
+        bins: number of bins M, from 1 to 10,000.
+
+    Returns:
+        The error, in [0, 1].
+
+    Raises:
+        BadInput: when ``bins`` is out of range, or ``p`` is no `Predictions`.
+
+    Example:
+        >>> p = Predictions.from_probs([[0.9, 0.1]] * 10, [0] * 6 + [1] * 4)
+        >>> round(rmsce(p), 12)
+        0.3
+    """
     return Value(_width(p, bins).error(2), n=len(p), bins=int(bins), norm=2, binning="equal width", bias="upward")
 
 
 @takes_predictions
 def adaptive_ece(p: Predictions, bins: int = 15) -> Value:
-    """Expected calibration error with bins of equal mass (AdaECE): (1/n) Σ_b |Σ_{i in b} Z_i|.
+    """Expected calibration error with bins of equal mass (AdaECE), (1/n) Σ_b |Σ_{i in b} Z_i|.
 
-    With fewer rows than bins, one bin per row. Rows of equal confidence share their mean correctness.
+    Rows of equal confidence share their mean correctness.
+
+    Args:
+        p: the predictions.
+        bins: number of bins M, from 1 to 10,000; with fewer rows than bins, every row is a bin.
+
+    Returns:
+        The error, in [0, 1], with the number of bins used as the fact ``bins``.
+
+    Raises:
+        BadInput: when ``bins`` is out of range, or ``p`` is no `Predictions`.
+
+    Example:
+        >>> p = Predictions.from_probs([[0.9, 0.1]] * 10, [0] * 6 + [1] * 4)
+        >>> round(adaptive_ece(p), 12)
+        0.3
+
+    References:
+        Tan et al. (2026), "Towards Understanding the Calibration Benefits of Sharpness-Aware Minimization",
+        Tables 3 and S9, which name the metric without a definition.
     """
     table = mass_table(p.confidence, p.correct, check_bins(bins))
     return Value(table.error(1), n=len(p), bins=len(table.count), norm=1, binning="equal mass", bias="upward")
@@ -63,9 +125,30 @@ def adaptive_ece(p: Predictions, bins: int = 15) -> Value:
 
 @takes_predictions
 def classwise_ece(p: Predictions, bins: int = 15) -> Value:
-    """Mean over the k classes of the binned |mean p_k − frequency of k|, equal width (Kull et al. 2019).
+    """Classwise ECE: mean over the k classes of the binned |mean p_k − frequency of k|, with bins of equal width.
 
-    Each class is a binary problem over all n rows: Σ_b |Σ_{i in b} (1{y_i = k} − p_ik)| / n.
+    Every class is a binary problem over all n rows: Σ_b |Σ_{i in b} (1{y_i = k} − p_ik)| / n.
+
+    Args:
+        p: the predictions.
+        bins: number of bins M of each class, from 1 to 10,000.
+
+    Returns:
+        The error, in [0, 1].
+
+    Raises:
+        BadInput: when ``bins`` is out of range, or ``p`` is no `Predictions`.
+
+    Example:
+        >>> p = Predictions.from_probs([[0.9, 0.1]] * 10, [0] * 6 + [1] * 4)
+        >>> round(classwise_ece(p), 12)
+        0.3
+
+    References:
+        Kull et al. (2019), "Beyond temperature scaling: Obtaining well-calibrated multi-class probabilities with
+        Dirichlet calibration".
+        Tan et al. (2026), "Towards Understanding the Calibration Benefits of Sharpness-Aware Minimization",
+        Tables 3 and S8, which name the metric without a definition.
     """
     value = float(classwise_resampled(p, None, bins)[0])
     facts = {"norm": 1, "binning": "equal width", "bias": "upward", "classes": p.classes}
@@ -73,12 +156,18 @@ def classwise_ece(p: Predictions, bins: int = 15) -> Value:
 
 
 def classwise_resampled(p: Predictions, times: NDArray[Any] | None, bins: int = 15) -> Floats:
-    """(b,) `classwise_ece` when row i counts ``times[j, i]`` times, for each of the b lines of ``times`` (b, n).
+    """Compute `classwise_ece` of many resamples at once.
 
-    Without ``times``, a single line in which every row counts once.
+    A row of probabilities has fewer than ``bins`` entries above 1/bins; all other entries are in the first bin. One
+    matrix product per block sums these other entries for all resamples; the few entries above are summed at the end.
 
-    A row of probabilities has fewer than ``bins`` entries above 1/bins; all others are in the first bin, so one
-    matrix product per block sums them for every line at once, and the few are gathered and summed at the end.
+    Args:
+        p: the predictions.
+        times: (b, n) how often row i counts in resample j; None stands for one resample with every row once.
+        bins: number of bins of each class, from 1 to 10,000.
+
+    Returns:
+        (b,) errors.
     """
     bins = check_bins(bins)
     k, lines = p.classes, 1 if times is None else len(times)
@@ -92,7 +181,7 @@ def classwise_resampled(p: Predictions, times: NDArray[Any] | None, bins: int = 
         row, column = np.divmod(np.flatnonzero(probs > first_edge), k)
         high = probs[row, column]
         sums[1].append((row + rows.start, column * bins + bin_of(high, bins), (labels[row] == column) - high))
-        # What is left, as p_k − 1{y = k}, belongs to the first bin.
+        # The remaining entries, as p_k − 1{y = k}, belong to the first bin.
         low_true = probs[here, labels] <= first_edge
         probs[row, column] = 0.0
         probs[here[low_true], labels[low_true]] -= 1.0
@@ -100,11 +189,11 @@ def classwise_resampled(p: Predictions, times: NDArray[Any] | None, bins: int = 
 
     parts = p.sweep(start, visit)
     low = np.sum([sums for sums, _ in parts], axis=0)
-    entries = [entry for _, found in parts for entry in found]
+    entries = [entry for _, high in parts for entry in high]
     row, cell, value = (np.concatenate(column) for column in zip(*entries, strict=True))
     errors = np.empty(lines)
     for line in range(lines):
-        # As float64 also where no entry is high: without entries bincount counts in whole numbers.
+        # Cast to float64 for the case without high entries, where bincount returns integers.
         residual = np.bincount(cell, value if times is None else value * times[line, row], k * bins).astype(np.float64)
         residual[::bins] += low[line]
         errors[line] = np.abs(residual).sum()

@@ -1,4 +1,4 @@
-"""Kernel calibration error of the top label, exactly and in O(n log n) (card A2; Kumar et al. 2018)."""
+"""Kernel calibration error of the top label, computed exactly in O(n log n)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["kce", "laplacian_sum"]
 
 Floats = NDArray[np.float64]
 
-# Within a span of this many bandwidths exp(c/h) and its inverse stay far from overflow.
+# Within a span of this many bandwidths, exp(c/h) and its inverse stay far from overflow.
 _SPAN = 64.0
 _BLOCK = 1 << 14
 
@@ -28,18 +28,31 @@ _BLOCK = 1 << 14
 def kce(p: Predictions, bandwidth: float = 0.4, unbiased: bool = False, squared: bool = False) -> Value:
     """Kernel calibration error (MMCE) with the Laplacian kernel k(c, c') = exp(−|c − c'|/bandwidth).
 
-    V = n⁻² Σ_ij Z_i Z_j k(c_i, c_j), Z = correct − confidence; the unbiased U leaves out i = j and divides by
-    n(n − 1). Neither paper states a kernel; this one and its width 0.4 are those of Kumar et al.'s code.
+    V = n⁻² Σ_ij Z_i Z_j k(c_i, c_j) with Z = correct − confidence. The unbiased statistic U leaves out i = j and
+    divides by n(n − 1). Morosini et al. (2026) and Kumar et al. (2018) state no kernel; this kernel and its width 0.4
+    are those of the code of Kumar et al.
 
     Args:
-        p: the predictions; two at least for the unbiased statistic.
+        p: the predictions; at least two for the unbiased statistic.
         bandwidth: width of the kernel, at least 1e-12.
-        unbiased: U-statistic instead of V-statistic; it can be negative.
-        squared: return the statistic itself; otherwise √max(0, ·).
+        unbiased: U-statistic instead of V-statistic; U can be negative.
+        squared: return the statistic itself; otherwise √max(0, statistic).
 
-    >>> p = Predictions.from_probs([[0.9, 0.1]] * 10, [0] * 6 + [1] * 4)
-    >>> round(kce(p, squared=True), 12), round(kce(p, unbiased=True, squared=True), 4)
-    (0.09, 0.0633)
+    Returns:
+        The error; the unbiased one carries its V-statistic, on the same scale, as the fact ``plugin``.
+
+    Raises:
+        BadInput: when ``bandwidth`` is too small, ``unbiased`` meets a single row, or ``p`` is no `Predictions`.
+
+    Example:
+        >>> p = Predictions.from_probs([[0.9, 0.1]] * 10, [0] * 6 + [1] * 4)
+        >>> round(kce(p, squared=True), 12), round(kce(p, unbiased=True, squared=True), 4)
+        (0.09, 0.0633)
+
+    References:
+        Kumar, Sarawagi & Jain (2018), "Trainable Calibration Measures for Neural Networks from Kernel Mean
+        Embeddings".
+        Morosini et al. (2026), "Too Sharp, Too Sure: When Calibration Follows Curvature", Section 3.
     """
     bandwidth = check_positive("bandwidth", bandwidth, 1e-12)
     n = len(p)
@@ -58,18 +71,30 @@ def kce(p: Predictions, bandwidth: float = 0.4, unbiased: bool = False, squared:
 
 
 def laplacian_sum(c: Floats, z: Floats, bandwidth: float) -> float:
-    """Σ_ij z_i z_j exp(−|c_i − c_j|/bandwidth) for sorted ``c`` (n,) in O(n).
+    """Compute Σ_ij z_i z_j exp(−|c_i − c_j|/h) of sorted confidences in O(n).
 
-    With A_i = Σ_{j<i} z_j exp(−(c_i − c_j)/h) the sum is Σ z_i² + 2 Σ z_i A_i, and A is a running sum of
-    z_j exp(c_j/h) scaled by exp(−c_i/h). Every weight in A is at most 1, so no digit is lost to the scaling;
-    the running sum restarts every block, so its rounding does not grow with n.
+    With A_i = Σ_{j<i} z_j exp(−(c_i − c_j)/h) the sum is Σ z_i² + 2 Σ z_i A_i. A is a running sum of z_j exp(c_j/h),
+    scaled by exp(−c_i/h). Every weight in A is at most 1, so the scaling loses no digits. The running sum restarts in
+    every block, so its rounding does not grow with n.
+
+    Args:
+        c: (n,) numbers in ascending order, n >= 1.
+        z: (n,) weights.
+        bandwidth: width h of the kernel, above 0.
+
+    Returns:
+        The sum.
+
+    Example:
+        >>> round(laplacian_sum(np.array([0.0, 1.0]), np.array([1.0, 1.0]), 1.0), 6)
+        2.735759
     """
     total, carry, last = 0.0, 0.0, float(c[0])
     for start, end in _spans(c, _SPAN * bandwidth):
         growth = np.exp((c[start:end] - c[start]) / bandwidth)
         y = z[start:end]
         inner = np.cumsum(y * growth)
-        # `carry` is the sum over all earlier rows, decayed to the first row of this block.
+        # `carry` is the sum over all earlier rows, scaled to the first row of this block.
         carry *= math.exp(-(float(c[start]) - last) / bandwidth)
         before = np.empty_like(inner)
         before[0], before[1:] = 0.0, inner[:-1]
@@ -86,7 +111,7 @@ def _spans(c: Floats, widest: float) -> list[tuple[int, int]]:
     bounds[-1] = len(c)
     if float(c[-1] - c[0]) > widest:
         cells = np.floor((c - c[0]) / widest)
-        # Neighbours further apart than the span are cut too, should rounding have put them into one cell.
+        # Rounding may put neighbours that are further apart than the span into one cell; these are cut too.
         apart = (np.diff(cells) > 0) | (np.diff(c) > widest)
         bounds = np.concatenate([bounds, np.flatnonzero(apart) + 1])
     bounds = np.unique(bounds)

@@ -1,4 +1,4 @@
-"""What a perfectly calibrated model would show at this n: is the measured error more than chance?"""
+"""The ECE that a perfectly calibrated model would show at this n, and a test of the measured ECE against chance."""
 
 from __future__ import annotations
 
@@ -12,14 +12,22 @@ from surefoot.validation import check_int
 
 __all__ = ["ChanceECE", "chance_ece"]
 
-# The bins are cut into about this many cells in all. Inside a cell hits are drawn from one binomial with the mean
-# confidence; that overstates the variance of a row by less than 1/cells², far below what can be seen.
+# The bins are cut into about this many cells in total. The hits in a cell are drawn from one binomial with the mean
+# confidence, which overstates the variance of a row by less than 1/cells²: far too little to be seen.
 _CELLS = 1024
 
 
 @dataclass(frozen=True)
 class ChanceECE:
-    """ECE of labels redrawn from the stated confidences: its mean, its upper 5 % point, and the p-value."""
+    """The ECE of labels redrawn from the stated confidences, compared with the observed ECE.
+
+    Attributes:
+        observed: ECE of the predictions.
+        mean: mean ECE over the redrawn labels.
+        upper: 95 % quantile of the ECE over the redrawn labels.
+        p_value: share of redrawn errors that are at least as large as the observed error.
+        resamples: number of redrawn sets of labels.
+    """
 
     observed: float
     mean: float
@@ -30,28 +38,46 @@ class ChanceECE:
 
 @takes_predictions
 def chance_ece(p: Predictions, bins: int = 15, resamples: int = 1000, seed: int = 0) -> ChanceECE:
-    """Redraw each row's correctness from its own confidence and measure `ece`, ``resamples`` times.
+    """Test whether the ECE is larger than chance explains: redraw the correctness of all rows from their confidences.
 
-    The p-value is the share of redrawn errors at least as large as the observed one (which counts itself),
-    a test of "every stated confidence is true"; cost O(n + bins·resamples).
+    The p-value is the share of redrawn errors at least as large as the observed error, which counts as one of them. The
+    tested hypothesis is "every stated confidence is true". The cost is O(n + bins·resamples).
+
+    Args:
+        p: the predictions.
+        bins: number of bins M of the ECE, from 1 to 10,000.
+        resamples: how often the correctness is redrawn, at least 1.
+        seed: seed of the draws, an integer of at least 0.
+
+    Returns:
+        The observed ECE, the mean and upper end of the redrawn ECE, and the p-value.
+
+    Raises:
+        BadInput: when an argument is out of range, or ``p`` is no `Predictions`.
+
+    Example:
+        >>> p = Predictions.from_probs([[0.9, 0.1]] * 10, [0] * 6 + [1] * 4)
+        >>> chance = chance_ece(p)
+        >>> round(chance.observed, 12), chance.p_value < 0.05
+        (0.3, True)
     """
     bins = check_bins(bins)
     resamples = check_int("resamples", resamples, 1)
     n = len(p)
-    each = max(1, _CELLS // bins)
-    # The fine edges j/(each·M) contain the edges of the M bins exactly: quotients of the same numbers.
-    fine = width_table(tally_width(p.confidence, p.correct, bins * each))
+    per_bin = max(1, _CELLS // bins)
+    # The fine edges j/(per_bin·M) contain the edges of the M bins exactly: both are quotients of the same numbers.
+    fine = width_table(tally_width(p.confidence, p.correct, bins * per_bin))
     observed = width_table(tally_width(p.confidence, p.correct, bins)).error(1)
-    some = fine.count > 0
-    owner = np.arange(bins * each)[some] // each
+    filled = fine.count > 0
+    owner = np.arange(bins * per_bin)[filled] // per_bin
     starts = np.flatnonzero(np.diff(owner, prepend=-1))
-    count, mean = fine.count[some], np.clip(fine.confidence[some], 0.0, 1.0)
+    count, mean = fine.count[filled], np.clip(fine.confidence[filled], 0.0, 1.0)
     random = np.random.default_rng(check_int("seed", seed, 0))
     errors = np.empty(resamples)
     for index in range(resamples):
         gaps = np.add.reduceat(random.binomial(count, mean) - count * mean, starts)
         errors[index] = np.abs(gaps).sum() / n
-    # A redrawn error equal to the observed one up to rounding counts as equal.
+    # A redrawn error that differs from the observed error by rounding alone counts as equal.
     extreme = int(np.count_nonzero(errors >= observed - 1e-12))
     return ChanceECE(
         observed=observed,

@@ -1,4 +1,4 @@
-"""Reliability diagram as data: the same bin table that the numbers come from, with what noise would do to it."""
+"""The data of a reliability diagram: the bin table behind the numbers, intervals, and a calibrated model's band."""
 
 from __future__ import annotations
 
@@ -20,11 +20,21 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Reliability:
-    """Per bin (m,): the table, an interval for its accuracy, and the band a calibrated model would stay in.
+    """The data of a reliability diagram with m bins.
 
-    ``interval`` (2, m) is Wilson's score interval. ``band`` (2, m) holds the quantiles of the bin's accuracy if
-    every stated confidence were true (Bröcker & Smith 2007): drawing confidences from the bin with
-    replacement and labels from them makes the hits Binomial(n_b, mean confidence). Empty bins are NaN.
+    The band is the consistency band of Bröcker & Smith (2007), which assumes that every stated confidence is true. If
+    confidences are drawn from a bin with replacement, and labels from the confidences, the hits are
+    Binomial(n_b, mean confidence).
+
+    Attributes:
+        table: the bin table.
+        interval: (2, m) lower and upper ends of Wilson's score interval for the accuracy; NaN for an empty bin.
+        band: (2, m) quantiles of the accuracy of a calibrated model; NaN for an empty bin.
+        binning: ``"width"`` or ``"mass"``.
+        level: coverage of the intervals and of the band.
+
+    References:
+        Bröcker & Smith (2007), "Increasing the Reliability of Reliability Diagrams".
     """
 
     table: BinTable
@@ -35,7 +45,7 @@ class Reliability:
 
     @property
     def ece(self) -> float:
-        """Calibration error of this very table: `ece` or `adaptive_ece`, by the binning."""
+        """Calibration error of the table: `ece` for equal width, `adaptive_ece` for equal mass."""
         return self.table.error(1)
 
     @property
@@ -45,22 +55,34 @@ class Reliability:
 
     @property
     def accuracy(self) -> float:
-        """Share of all rows that are right."""
-        some = self.table.count > 0
-        return float((self.table.accuracy * self.table.count)[some].sum() / self.table.n)
+        """Share of correct rows."""
+        filled = self.table.count > 0
+        return float((self.table.accuracy * self.table.count)[filled].sum() / self.table.n)
 
 
 @takes_predictions
 def reliability(
     p: Predictions, bins: int = 15, binning: Literal["width", "mass"] = "width", level: float = 0.95
 ) -> Reliability:
-    """The data of a reliability diagram.
+    """Compute the data of a reliability diagram.
 
     Args:
         p: the predictions.
-        bins: number of bins.
-        binning: ``"width"`` (as `ece`) or ``"mass"`` (as `adaptive_ece`).
-        level: of the intervals and of the band, between 0 and 1.
+        bins: number of bins M, from 1 to 10,000.
+        binning: ``"width"`` for the bins of `ece`, ``"mass"`` for the bins of `adaptive_ece`.
+        level: coverage of the intervals and of the band, between 0 and 1.
+
+    Returns:
+        The bin table, with an interval for the accuracy of every bin and the band of a calibrated model.
+
+    Raises:
+        BadInput: when an argument is not as described, or ``p`` is no `Predictions`.
+
+    Example:
+        >>> p = Predictions.from_probs([[0.9, 0.1]] * 10, [0] * 6 + [1] * 4)
+        >>> diagram = reliability(p, bins=1)
+        >>> diagram.accuracy, diagram.interval.round(3).tolist(), diagram.band.round(3).tolist()
+        (0.6, [[0.313], [0.832]], [[0.7], [1.0]])
     """
     level = check_fraction("level", level)
     if binning == "width":
@@ -69,22 +91,39 @@ def reliability(
         table = mass_table(p.confidence, p.correct, check_bins(bins))
     else:
         raise BadInput(f"binning must be 'width' or 'mass'; got {binning!r}")
-    some = table.count > 0
-    count = np.where(some, table.count, np.nan)
-    # An empty bin's stand-ins, one row of confidence ½, vanish in the division by its count.
-    rows, mean = np.maximum(table.count, 1), np.where(some, np.clip(table.confidence, 0, 1), 0.5)
+    filled = table.count > 0
+    count = np.where(filled, table.count, np.nan)
+    # An empty bin is computed as one row of confidence ½; the division by its NaN count makes the result NaN.
+    rows, mean = np.maximum(table.count, 1), np.where(filled, np.clip(table.confidence, 0, 1), 0.5)
     band = np.stack([binomial_quantile(q, rows, mean) for q in ((1 - level) / 2, (1 + level) / 2)]) / count
     return Reliability(table, np.stack(wilson(table.accuracy, count, level)), band, binning, level)
 
 
 def wilson(share: Floats, count: Floats, level: float) -> tuple[Floats, Floats]:
-    """Wilson's score interval of a share observed in ``count`` rows."""
+    """Compute Wilson's score interval of a share.
+
+    Args:
+        share: (m,) observed shares, in [0, 1].
+        count: (m,) numbers of rows behind the shares.
+        level: coverage, between 0 and 1.
+
+    Returns:
+        (m,) lower ends and (m,) upper ends.
+
+    Example:
+        >>> low, high = wilson(np.array([0.6]), np.array([10.0]), 0.95)
+        >>> low.round(3).tolist(), high.round(3).tolist()
+        ([0.313], [0.832])
+
+    References:
+        Wilson (1927), "Probable Inference, the Law of Succession, and Statistical Inference".
+    """
     from scipy.special import ndtri
 
     z = float(ndtri((1 + level) / 2))
     middle = (share + z**2 / (2 * count)) / (1 + z**2 / count)
     half = z / (1 + z**2 / count) * np.sqrt(share * (1 - share) / count + z**2 / (4 * count**2))
-    # At the ends the interval reaches 0 and 1 exactly; rounding must not pull it away.
+    # For shares 0 and 1 the interval reaches 0 and 1 exactly; rounding must not move these ends.
     low = np.where(share <= 0, 0.0, np.clip(middle - half, 0, 1))
     high = np.where(share >= 1, 1.0, np.clip(middle + half, 0, 1))
     return low, high
@@ -97,7 +136,7 @@ def binomial_quantile(q: float, count: NDArray[np.int64], mean: Floats) -> Float
     certain = (mean <= 0) | (mean >= 1)
     inner = np.where(certain, 0.5, mean)
     guess = np.clip(np.ceil(bdtrik(q, count, inner)), 0, count)
-    # The inverse is approximate: step down where one less already suffices.
+    # The inverse is approximate: step down by one where the smaller number already suffices.
     lower = np.maximum(guess - 1, 0)
     guess = np.where(bdtr(lower, count, inner) >= q, lower, guess)
     quantile: Floats = np.where(certain, mean * count, guess)

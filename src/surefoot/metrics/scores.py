@@ -1,4 +1,4 @@
-"""Proper scores and accuracy: how right it is (card G)."""
+"""Accuracy, mean confidence and proper scores: NLL and the Brier score with its decomposition."""
 
 from __future__ import annotations
 
@@ -19,19 +19,61 @@ Floats = NDArray[np.float64]
 
 @takes_predictions
 def accuracy(p: Predictions) -> Value:
-    """Share of rows whose largest logit (lowest index among equals) is the label's."""
+    """Share of rows whose predicted class is the label; of equal logits, the lowest index is predicted.
+
+    Args:
+        p: the predictions.
+
+    Returns:
+        The accuracy, in [0, 1].
+
+    Raises:
+        BadInput: when ``p`` is no `Predictions`.
+
+    Example:
+        >>> accuracy(Predictions([[2.0, 0.0], [0.0, 1.0]], [0, 0]))
+        Value(0.5, n=2)
+    """
     return Value(np.count_nonzero(p.correct) / len(p), n=len(p))
 
 
 @takes_predictions
 def mean_confidence(p: Predictions) -> Value:
-    """Mean probability of the predicted class; above the accuracy, the model is over-confident."""
+    """Mean probability of the predicted class; above the accuracy, the model is overconfident.
+
+    Args:
+        p: the predictions.
+
+    Returns:
+        The mean confidence, in [1/k, 1].
+
+    Raises:
+        BadInput: when ``p`` is no `Predictions`.
+
+    Example:
+        >>> mean_confidence(Predictions.from_probs([[0.75, 0.25], [0.5, 0.5]], [0, 0]))
+        Value(0.625, n=2)
+    """
     return Value(float(p.confidence.sum()) / len(p), n=len(p))
 
 
 @takes_predictions
 def nll(p: Predictions) -> Value:
-    """Mean negative log-likelihood −(1/n) Σ log p_y, in nats; infinite if a label has probability 0."""
+    """Mean negative log-likelihood (NLL), −(1/n) Σ log p_y, in nats.
+
+    Args:
+        p: the predictions.
+
+    Returns:
+        The NLL, at least 0; infinite if a label has probability 0. The fact ``impossible`` counts such rows.
+
+    Raises:
+        BadInput: when ``p`` is no `Predictions`.
+
+    Example:
+        >>> round(nll(Predictions.from_probs([[0.75, 0.25], [0.5, 0.5]], [0, 0])), 6)
+        0.490415
+    """
     return Value(
         0.0 - float(p.log_true.sum()) / len(p), n=len(p), unit="nats", impossible=int(np.isneginf(p.log_true).sum())
     )
@@ -39,16 +81,44 @@ def nll(p: Predictions) -> Value:
 
 @takes_predictions
 def brier(p: Predictions) -> Value:
-    """Mean of Σ_k (p_k − 1{k = y})², in [0, 2]; twice the binary convention for two classes."""
+    """Brier score: mean of Σ_k (p_k − 1{k = y})².
+
+    For two classes the score is twice the score of the binary convention.
+
+    Args:
+        p: the predictions.
+
+    Returns:
+        The score, in [0, 2].
+
+    Raises:
+        BadInput: when ``p`` is no `Predictions`.
+
+    Example:
+        >>> brier(Predictions.from_probs([[0.75, 0.25], [0.5, 0.5]], [0, 0]))
+        Value(0.3125, n=2, range=(0, 2))
+    """
     return Value(float(p.squared_error.sum()) / len(p), n=len(p), range=(0, 2))
 
 
 @dataclass(frozen=True)
 class BrierDecomposition:
-    """brier = reliability − resolution + uncertainty + within_variance − within_covariance, exactly.
+    """Parts of the Brier score: reliability − resolution + uncertainty + within_variance − within_covariance, exactly.
 
-    The first three are Murphy's (1973); the two within-bin terms (Stephenson et al. 2008) are what forecasts
-    that differ inside a bin add, and vanish for forecasts that do not.
+    The two within-bin terms come from forecasts that differ inside a bin; without such forecasts both terms are 0.
+
+    Attributes:
+        reliability: Σ (n_b/n)(p̄ − ō)² over bins and classes; 0 if p̄ = ō in every bin.
+        resolution: Σ (n_b/n)(ō − ō_k)² over bins and classes.
+        uncertainty: Σ_k ō_k(1 − ō_k), which depends on the labels alone.
+        within_variance: variance of the forecasts inside the bins.
+        within_covariance: twice the covariance of forecasts and outcomes inside the bins.
+        bins: number of bins of each class.
+        n: number of rows.
+
+    References:
+        Murphy (1973), "A New Vector Partition of the Probability Score", for the first three terms.
+        Stephenson, Coelho & Jolliffe (2008), "Two Extra Components in the Brier Score Decomposition".
     """
 
     reliability: float
@@ -61,18 +131,33 @@ class BrierDecomposition:
 
     @property
     def brier(self) -> float:
-        """The sum of the parts."""
+        """The Brier score, from the five parts."""
         murphy = self.reliability - self.resolution + self.uncertainty
         return murphy + self.within_variance - self.within_covariance
 
 
 @takes_predictions
 def brier_decomposition(p: Predictions, bins: int = 15) -> BrierDecomposition:
-    """Split the Brier score into parts, each class a binary forecast binned by equal width, summed over classes.
+    """Decompose the Brier score; every class is a binary forecast in bins of equal width, and classes are summed.
 
-    With o = 1{y = k}, means over a bin p̄, ō and over all rows ō_k:
+    With o = 1{y = k}, means p̄, ō over a bin and means ō_k over all rows:
     reliability Σ (n_b/n)(p̄ − ō)², resolution Σ (n_b/n)(ō − ō_k)², uncertainty Σ_k ō_k(1 − ō_k),
     within-variance mean (p − p̄)², within-covariance 2·mean (p − p̄)(o − ō).
+
+    Args:
+        p: the predictions.
+        bins: number of bins M of each class, from 1 to 10,000.
+
+    Returns:
+        The five parts.
+
+    Raises:
+        BadInput: when ``bins`` is out of range, or ``p`` is no `Predictions`.
+
+    Example:
+        >>> parts = brier_decomposition(Predictions.from_probs([[0.75, 0.25]] * 4, [0, 0, 1, 1]))
+        >>> parts.reliability, parts.resolution, parts.uncertainty, parts.brier
+        (0.125, 0.0, 0.5, 0.625)
     """
     bins = check_bins(bins)
     n, k = len(p), p.classes
@@ -94,8 +179,8 @@ def brier_decomposition(p: Predictions, bins: int = 15) -> BrierDecomposition:
 
     parts = p.sweep(lambda: np.zeros((5, k * bins)), visit)
     count, s_p, s_pp, s_o, s_op = np.sum(parts, axis=0)
-    some = np.maximum(count, 1)
-    mean_p, mean_o = s_p / some, s_o / some
+    size = np.maximum(count, 1)
+    mean_p, mean_o = s_p / size, s_o / size
     base = (s_o.reshape(k, bins).sum(axis=1) / n).repeat(bins)
     return BrierDecomposition(
         reliability=math.fsum(count * (mean_p - mean_o) ** 2) / n,

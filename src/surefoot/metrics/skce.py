@@ -1,4 +1,4 @@
-"""Squared kernel calibration error of all classes at once (card A3; Widmann, Lindsten & Zachariah 2019)."""
+"""Squared kernel calibration error of all classes at once."""
 
 from __future__ import annotations
 
@@ -28,17 +28,31 @@ def skce(
     bandwidth: float | None = None,
     block_size: int | None = None,
 ) -> Value:
-    """Squared kernel calibration error with k(p, p') = exp(−‖p − p'‖₂/bandwidth) on the whole simplex.
+    """Squared kernel calibration error (SKCE) with k(p, p') = exp(−‖p − p'‖₂/bandwidth) on the full simplex.
 
-    h_ij = k(p_i, p_j) ⟨e_{y_i} − p_i, e_{y_j} − p_j⟩; *biased* averages all (i, j) and is never negative,
-    *unbiased* averages i < j (O(n²)), *block* averages unbiased estimates over random blocks of rows, the same
-    ones for the same set of rows (O(n·block)), the incomplete last block left out.
+    h_ij = k(p_i, p_j) ⟨e_{y_i} − p_i, e_{y_j} − p_j⟩. The *biased* estimator averages all (i, j) and is never negative.
+    The *unbiased* estimator averages i < j in O(n²). The *block* estimator averages unbiased estimates over random
+    blocks of rows in O(n·block); equal sets of rows have equal blocks, and an incomplete last block is left out.
 
     Args:
-        p: the predictions; two at least unless biased.
-        estimator: which estimate.
-        bandwidth: positive; None takes the median distance (`median_distance`).
-        block_size: rows per block for ``"block"``, at least 2; None takes ⌊√n⌋ (2 at least).
+        p: the predictions; at least two rows unless biased.
+        estimator: ``"unbiased"``, ``"biased"`` or ``"block"``.
+        bandwidth: width of the kernel, at least 1e-12; None takes the median distance (`median_distance`).
+        block_size: rows per block for ``"block"``, from 2 to n; None takes ⌊√n⌋, at least 2.
+
+    Returns:
+        The squared error; the unbiased one carries the biased one as the fact ``plugin``.
+
+    Raises:
+        BadInput: when an argument is not as described, or ``p`` is no `Predictions`.
+
+    Example:
+        >>> p = Predictions.from_probs([[0.75, 0.25]] * 4, [0, 0, 1, 1])
+        >>> skce(p, "biased", bandwidth=1.0).real, round(skce(p, bandwidth=1.0), 6)
+        (0.125, -0.041667)
+
+    References:
+        Widmann, Lindsten & Zachariah (2019), "Calibration tests in multi-class classification: A unifying framework".
     """
     n = len(p)
     if estimator not in ("unbiased", "biased", "block"):
@@ -59,7 +73,7 @@ def skce(
     facts |= {"squared": True, "bias": "upward" if estimator == "biased" else "removed"}
     if estimator == "block":
         size = block_size or max(2, math.isqrt(n))
-        # A fixed shuffle of the rows in a canonical order: blocks at random, the value a function of the set of rows.
+        # Rows are put in a canonical order, then shuffled with a fixed seed: the value depends on the set of rows only.
         order = np.lexsort((p.labels, *probs.T))[np.random.default_rng(0).permutation(n)]
         parts = [
             _pair_mean(probs[rows], residual[rows], width)
@@ -77,13 +91,23 @@ def skce(
 def median_distance(probs: Floats) -> float:
     """Median of the distances ‖p − p'‖₂ above 0 between 1,000 rows spread evenly over the sorted rows.
 
-    Sorting makes it independent of the order of the rows; 1 where all rows are equal.
+    Sorting makes the median independent of the order of the rows.
+
+    Args:
+        probs: (n, k) probabilities.
+
+    Returns:
+        The median distance; 1 if all rows are equal.
+
+    Example:
+        >>> median_distance(np.array([[1.0, 0.0], [1.0, 0.0]]))
+        1.0
     """
     from scipy.spatial.distance import pdist
 
     ranked = probs[np.lexsort(probs.T[::-1])]
     rows = ranked[np.unique(np.linspace(0, len(ranked) - 1, _MEDIAN_ROWS).astype(np.int64))]
-    distances = pdist(rows)  # from differences: equal rows are at distance 0 exactly
+    distances = pdist(rows)  # computed from differences: equal rows have the distance 0 exactly
     apart = distances[distances > 0]
     return float(np.median(apart)) if len(apart) else 1.0
 
@@ -94,7 +118,7 @@ def _pair_mean(probs: Floats, residual: Floats, width: float) -> float:
 
 
 def _pair_sum(probs: Floats, residual: Floats, width: float) -> float:
-    """Σ_{i<j} h_ij, a tile of the n × n matrix at a time."""
+    """Σ_{i<j} h_ij, computed one tile of the n × n matrix at a time."""
     sums = []
     for i in range(0, len(probs), _TILE):
         for j in range(i, len(probs), _TILE):
@@ -105,7 +129,7 @@ def _pair_sum(probs: Floats, residual: Floats, width: float) -> float:
 
 
 def _distances(a: Floats, b: Floats) -> Floats:
-    """(len(a), len(b)) Euclidean distances; by differences of squares, so clipped where rounding goes below 0."""
+    """(len(a), len(b)) Euclidean distances from differences of squares, clipped where rounding goes below 0."""
     squares = np.einsum("ij,ij->i", a, a)[:, None] + np.einsum("ij,ij->i", b, b)[None, :] - 2.0 * (a @ b.T)
     distances: Floats = np.sqrt(np.maximum(squares, 0.0))
     return distances

@@ -1,4 +1,4 @@
-"""Smooth calibration error: no bins, a kernel whose width is chosen by the data (card A4)."""
+"""Smooth calibration error: no bins, and a kernel whose width the data choose."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["smooth_ece"]
 
 Floats = NDArray[np.float64]
 
-# Residuals are put on this many cells; linear sharing between neighbours leaves an error of order 1/cells².
+# Residuals are put on this many cells; linear interpolation between neighbours leaves an error of order 1/cells².
 _CELLS = 1 << 13
 _BLOCK = 1 << 16
 # Narrowest kernel the grid resolves: four cells.
@@ -21,15 +21,28 @@ _NARROWEST = 4.0 / _CELLS
 
 @takes_predictions
 def smooth_ece(p: Predictions) -> Value:
-    """smECE of Błasiok & Nakkiran (2023): the fixed point σ of σ = ∫₀¹ |(1/n) Σ_i Z_i φ_σ(t − c_i)| dt.
+    """Smooth calibration error (smECE): the fixed point σ of σ = ∫₀¹ |(1/n) Σ_i Z_i φ_σ(t − c_i)| dt.
 
-    φ_σ is the Gaussian reflected at 0 and 1, which is diffusion with closed ends: a factor
-    exp(−(π m σ)²/2) on the m-th cosine coefficient. The right side falls as σ grows, so the fixed point is
-    unique. Where it lies below the width of four grid cells, the integral at that width is returned.
+    φ_σ is the Gaussian reflected at 0 and 1, which is diffusion with closed ends: a factor exp(−(π m σ)²/2) on the m-th
+    cosine coefficient. The right side falls as σ grows, so the fixed point is unique. For a fixed point below the width
+    of four grid cells, the integral at that width is returned.
 
-    >>> p = Predictions.from_probs([[0.8, 0.2]] * 10, [0] * 5 + [1] * 5)
-    >>> round(smooth_ece(p), 6)
-    0.3
+    Args:
+        p: the predictions.
+
+    Returns:
+        The error, with the width of the kernel as the fact ``bandwidth``.
+
+    Raises:
+        BadInput: when ``p`` is no `Predictions`.
+
+    Example:
+        >>> p = Predictions.from_probs([[0.8, 0.2]] * 10, [0] * 5 + [1] * 5)
+        >>> round(smooth_ece(p), 6)
+        0.3
+
+    References:
+        Błasiok & Nakkiran (2023), "Smooth ECE: Principled Reliability Diagrams via Kernel Smoothing".
     """
     from scipy.fft import dct, idct
     from scipy.optimize import brentq
@@ -41,19 +54,19 @@ def smooth_ece(p: Predictions) -> Value:
     def error(width: float) -> float:
         return float(np.abs(idct(coefficients * np.exp(decay * width**2), type=2)).sum())
 
-    least = error(_NARROWEST)
-    width = _NARROWEST if least <= _NARROWEST else brentq(lambda s: error(s) - s, _NARROWEST, 1.0 + 1e-9, xtol=1e-9)
-    value = least if width == _NARROWEST else width
+    narrow = error(_NARROWEST)
+    width = _NARROWEST if narrow <= _NARROWEST else brentq(lambda s: error(s) - s, _NARROWEST, 1.0 + 1e-9, xtol=1e-9)
+    value = narrow if width == _NARROWEST else width
     return Value(value, n=len(p), kernel="reflected gaussian", bandwidth=float(width), bias="upward")
 
 
 def _on_grid(confidence: Floats, correct: NDArray[np.bool_]) -> Floats:
-    """(cells,) residuals Z summed over cells, each shared between the two nearest cell centres."""
+    """(cells,) sums of the residuals Z; a residual is shared between the two nearest cell centres."""
     grid = np.zeros(_CELLS + 1)
     for at in range(0, len(confidence), _BLOCK):
         c = confidence[at : at + _BLOCK]
         z = correct[at : at + _BLOCK] - c
-        # Position among the cell centres (j + ½)/cells; beyond the outer ones the outer cell takes all.
+        # Position among the cell centres (j + ½)/cells; beyond the outer centres, the outer cell takes everything.
         place = np.clip(c * _CELLS - 0.5, 0.0, _CELLS - 1.0)
         cell = place.astype(np.int64)
         upper = z * (place - cell)

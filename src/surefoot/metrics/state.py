@@ -1,4 +1,4 @@
-"""`CalibrationState`: the binned metrics of a stream, in memory that does not grow."""
+"""`CalibrationState`: binned metrics of a stream, in constant memory."""
 
 from __future__ import annotations
 
@@ -17,15 +17,27 @@ __all__ = ["CalibrationState"]
 
 
 class CalibrationState:
-    """Sums per bin of equal width that add up exactly, over batches, streams and ranks.
+    """Exact sums in bins of equal width, which can be accumulated over batches, streams and ranks.
 
-    ``sums`` (4, bins) of int64 is the whole state: adding the arrays of two ranks (an all-reduce) is merging
-    them, and any split of the rows gives the same bits as all rows at once.
+    The array ``sums`` is the complete state: adding the arrays of two ranks (an all-reduce) merges their states. Any
+    split of the rows gives results that are bit-identical to those of all rows at once.
 
-    >>> a = CalibrationState().update(Predictions([[2.0, 0.0]], [0]))
-    >>> b = CalibrationState().update(Predictions([[0.0, 1.0]], [0]))
-    >>> a.merge(b).compute()["accuracy"]
-    Value(0.5, n=2)
+    Args:
+        bins: number of bins M, from 1 to 10,000.
+        sums: (4, M) integers of an earlier state, to continue from; None starts without rows.
+
+    Attributes:
+        bins: number of bins M.
+        sums: (4, M) int64 sums: rows, hits, high and low parts of the confidences.
+
+    Raises:
+        BadInput: when ``bins`` is out of range, or ``sums`` are not those of a state.
+
+    Example:
+        >>> a = CalibrationState().update(Predictions([[2.0, 0.0]], [0]))
+        >>> b = CalibrationState().update(Predictions([[0.0, 1.0]], [0]))
+        >>> a.merge(b).compute()["accuracy"]
+        Value(0.5, n=2)
     """
 
     def __init__(self, bins: int = 15, sums: Any = None) -> None:
@@ -35,22 +47,42 @@ class CalibrationState:
             try:
                 given = np.asarray(sums)
             except ValueError as error:
-                raise BadInput(f"sums must be whole numbers of shape (4, {self.bins}); {error}") from error
+                raise BadInput(f"sums must be integers of shape (4, {self.bins}); {error}") from error
             if given.shape != self.sums.shape or given.dtype.kind not in "iu":
-                raise BadInput(f"sums must be whole numbers of shape (4, {self.bins}); got {given.dtype} {given.shape}")
+                raise BadInput(f"sums must be integers of shape (4, {self.bins}); got {given.dtype} {given.shape}")
             self.sums += given.astype(np.int64)
             if (self.sums[0] < 0).any() or (self.sums[1] < 0).any() or (self.sums[1] > self.sums[0]).any():
                 raise BadInput("sums must hold counts of rows and, at most as many, hits; these are not of a state")
             carry(*self.sums[2:])
 
     def update(self, p: Predictions) -> CalibrationState:
-        """Add the rows of ``p``; returns self."""
+        """Add rows to the state.
+
+        Args:
+            p: the predictions of the new rows.
+
+        Returns:
+            The state itself.
+
+        Raises:
+            BadInput: when ``p`` is no `Predictions`.
+        """
         self.sums += tally_width(check_predictions("p", p).confidence, p.correct, self.bins)
         carry(*self.sums[2:])
         return self
 
     def merge(self, other: CalibrationState) -> CalibrationState:
-        """A new state of the rows of both."""
+        """Merge two states into a new state of the rows of both.
+
+        Args:
+            other: a state with the same number of bins.
+
+        Returns:
+            The new state; both old states stay as they are.
+
+        Raises:
+            BadInput: when ``other`` is no `CalibrationState`, or has another number of bins.
+        """
         if not isinstance(other, CalibrationState):
             raise BadInput(f"a state can be merged with a CalibrationState only; got {type(other).__name__}")
         if other.bins != self.bins:
@@ -59,16 +91,23 @@ class CalibrationState:
 
     @property
     def n(self) -> int:
-        """Number of rows seen."""
+        """Number of rows in the state."""
         return int(self.sums[0].sum())
 
     @property
     def table(self) -> BinTable:
-        """The bin table, as `surefoot.metrics.reliability` and the binned metrics see it."""
+        """The bin table, equal to the table behind `surefoot.metrics.reliability` and the binned metrics."""
         return width_table(self.sums)
 
     def compute(self) -> dict[str, Value]:
-        """ECE, MCE, RMSCE, accuracy and mean confidence of everything seen."""
+        """Compute ECE, MCE, RMSCE, accuracy and mean confidence of all rows.
+
+        Returns:
+            Values under the keys ``ece``, ``mce``, ``rmsce``, ``accuracy`` and ``confidence``.
+
+        Raises:
+            BadInput: when the state has no rows yet.
+        """
         if self.n == 0:
             raise BadInput("no rows were seen yet; call update with predictions first")
         table, n = self.table, self.n

@@ -1,4 +1,4 @@
-"""`Value`: a number that remembers how it was measured."""
+"""`Value`: a number with a record of how it was measured."""
 
 from __future__ import annotations
 
@@ -8,23 +8,33 @@ __all__ = ["Value"]
 
 
 class Value(float):
-    """A float with facts: how many examples, which bins, which norm, and what else the number depends on.
+    """A float with facts: number of examples, bins, norm, and whatever else the number depends on.
 
-    >>> v = Value(0.25, n=4, bins=15, norm=1)
-    >>> v, v + 0.5, v.facts["bins"]
-    (Value(0.25, n=4, bins=15, norm=1), 0.75, 15)
+    Facts are also attributes: ``v.n`` is ``v.facts["n"]``. Arithmetic returns plain floats.
+
+    Args:
+        value: the number.
+        **facts: what the number depends on, by name.
+
+    Attributes:
+        facts: the facts by name.
+
+    Example:
+        >>> v = Value(0.25, n=4, bins=15, norm=1)
+        >>> v, v + 0.5, v.facts["bins"]
+        (Value(0.25, n=4, bins=15, norm=1), 0.75, 15)
     """
 
     facts: dict[str, Any]
 
     def __new__(cls, value: float, **facts: Any) -> Value:
-        """A float with its facts."""
+        """Make the float and attach its facts."""
         self = super().__new__(cls, value)
         self.facts = facts
         return self
 
     def __getattr__(self, name: str) -> Any:
-        # Only reached when the usual look-up fails; `facts` itself is missing while unpickling.
+        # Python calls this method only when the usual look-up fails; `facts` itself is missing while unpickling.
         if name != "facts" and name in self.facts:
             return self.facts[name]
         raise AttributeError(f"this value has no fact {name!r}; it has {', '.join(self.__dict__.get('facts', {}))}")
