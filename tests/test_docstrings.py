@@ -17,6 +17,7 @@ DONE = [
     "surefoot.columns",
     "surefoot.files",
     "surefoot.metrics",
+    "surefoot.posthoc",
     "surefoot.predictions",
     "surefoot.seeds",
     "surefoot.statistics",

@@ -66,6 +66,9 @@ def mce(p: Predictions, bins: int = 15) -> Value:
         >>> p = Predictions.from_probs([[0.9, 0.1]] * 9 + [[0.6, 0.4]], [0] * 9 + [1])
         >>> round(mce(p), 12)
         0.6
+
+    References:
+        Naeini, Cooper & Hauskrecht (2015), "Obtaining Well Calibrated Probabilities Using Bayesian Binning".
     """
     return Value(
         float(_width(p, bins).gap.max()), n=len(p), bins=int(bins), norm="max", binning="equal width", bias="upward"
@@ -116,6 +119,8 @@ def adaptive_ece(p: Predictions, bins: int = 15) -> Value:
         0.3
 
     References:
+        Nguyen & O'Connor (2015), "Posterior calibration and exploratory analysis for natural language processing
+        models".
         Tan et al. (2026), "Towards Understanding the Calibration Benefits of Sharpness-Aware Minimization",
         Tables 3 and S9, which name the metric without a definition.
     """

@@ -43,6 +43,8 @@ def auroc_misclassification(p: Predictions) -> Value:
         Value(0.5, n=3, pairs=2)
 
     References:
+        Hendrycks & Gimpel (2017), "A Baseline for Detecting Misclassified and Out-of-Distribution Examples in Neural
+        Networks".
         Tan et al. (2026), "Towards Understanding the Calibration Benefits of Sharpness-Aware Minimization",
         Tables 3 and S10, which name an AUROC without a definition; `auroc_ovr` is the other reading.
     """
@@ -66,6 +68,10 @@ def fpr95(p: Predictions) -> Value:
         >>> p = Predictions.from_probs([[0.9, 0.1], [0.8, 0.2], [0.7, 0.3]], [0, 1, 0])
         >>> fpr95(p)
         Value(1.0, n=3, pairs=2)
+
+    References:
+        Hendrycks & Gimpel (2017), "A Baseline for Detecting Misclassified and Out-of-Distribution Examples in Neural
+        Networks".
     """
     return _fpr95(*_groups(p))
 
@@ -87,6 +93,9 @@ def aurc(p: Predictions) -> Value:
         >>> p = Predictions.from_probs([[0.9, 0.1], [0.8, 0.2]], [0, 1])
         >>> aurc(p)
         Value(0.25, n=2)
+
+    References:
+        Geifman, Uziel & El-Yaniv (2019), "Bias-Reduced Uncertainty Estimation for Deep Neural Classifiers".
     """
     count, hits = _groups(p)
     misses = count - hits
@@ -115,6 +124,9 @@ def e_aurc(p: Predictions) -> Value:
         >>> p = Predictions.from_probs([[0.9, 0.1], [0.8, 0.2]], [0, 1])
         >>> round(e_aurc(p), 6)
         0.096574
+
+    References:
+        Geifman, Uziel & El-Yaniv (2019), "Bias-Reduced Uncertainty Estimation for Deep Neural Classifiers".
     """
     from scipy.special import xlogy
 

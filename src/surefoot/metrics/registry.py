@@ -1,4 +1,4 @@
-"""The one table of metrics, and what other packages ask of it."""
+"""The table of metrics, and the questions that other packages ask about the table."""
 
 from __future__ import annotations
 
@@ -93,20 +93,45 @@ METRICS: dict[str, MetricEntry] = table(
 
 
 def tracked_metrics(part: str) -> list[str]:
-    """Names of the metrics that readings hold of a part of the data, ``"train"``, ``"val"`` or ``"test"``."""
+    """Return the metrics that readings hold of a part of the data.
+
+    Args:
+        part: ``"train"``, ``"val"`` or ``"test"``.
+
+    Returns:
+        Names of the metrics, in the order of the table.
+
+    Example:
+        >>> tracked_metrics("val")
+        ['accuracy', 'nll', 'brier', 'ece', 'adaptive_ece', 'kce']
+    """
     return [name for name, entry in METRICS.items() if entry.tracked in ("all", part)]
 
 
 def shifted_metrics() -> list[str]:
-    """Names of the metrics that are read on corrupted images."""
+    """Return the metrics that are measured on corrupted images.
+
+    Returns:
+        Names of the metrics, in the order of the table.
+    """
     return [name for name, entry in METRICS.items() if entry.shifted]
 
 
 def check_validation(quantity: str) -> str:
-    """``quantity``, if it is a metric of the validation part that readings hold and that has a direction.
+    """Check that a quantity is a metric of the validation part that readings hold, with a better direction.
 
-    >>> check_validation("val.nll")
-    'val.nll'
+    Args:
+        quantity: name as in readings, such as ``"val.nll"``.
+
+    Returns:
+        ``quantity`` itself.
+
+    Raises:
+        BadInput: when ``quantity`` is anything else; the error lists the names.
+
+    Example:
+        >>> check_validation("val.nll")
+        'val.nll'
     """
     known = [f"val.{name}" for name in tracked_metrics("val") if METRICS[name].better is not None]
     if quantity not in known:
@@ -116,9 +141,16 @@ def check_validation(quantity: str) -> str:
 
 
 def higher_is_better(quantity: str) -> bool:
-    """Whether the higher value of a metric is better; the metric by its name, or as readings hold it.
+    """Tell whether the higher value of a metric is better.
 
-    >>> higher_is_better("accuracy"), higher_is_better("val.nll")
-    (True, False)
+    Args:
+        quantity: name of the metric, or name as in readings, such as ``"val.nll"``.
+
+    Returns:
+        True if higher is better; False if lower is better, or if neither is.
+
+    Example:
+        >>> higher_is_better("accuracy"), higher_is_better("val.nll")
+        (True, False)
     """
     return METRICS[quantity.rpartition(".")[2]].better == "higher"

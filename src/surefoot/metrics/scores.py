@@ -97,6 +97,9 @@ def brier(p: Predictions) -> Value:
     Example:
         >>> brier(Predictions.from_probs([[0.75, 0.25], [0.5, 0.5]], [0, 0]))
         Value(0.3125, n=2, range=(0, 2))
+
+    References:
+        Brier (1950), "Verification of Forecasts Expressed in Terms of Probability".
     """
     return Value(float(p.squared_error.sum()) / len(p), n=len(p), range=(0, 2))
 

@@ -14,6 +14,7 @@ __all__ = ["Metric", "metrics_table", "summary"]
 
 Metric = Callable[[Predictions], Value]
 
+
 def metrics_table(bins: int = 15) -> dict[str, Metric]:
     """Return every metric of the registry by its name.
 

@@ -1,4 +1,4 @@
-"""Post-hoc calibration: repair a trained classifier's confidence from held-out predictions."""
+"""Post-hoc calibration: recalibrate a trained classifier from held-out predictions."""
 
 from typing import TYPE_CHECKING
 

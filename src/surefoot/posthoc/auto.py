@@ -1,4 +1,4 @@
-"""Choosing among calibrators by cross-validation, with leaving things alone as a candidate."""
+"""The choice among calibrators by cross-validation; no calibration at all is one of the candidates."""
 
 from __future__ import annotations
 
@@ -24,7 +24,15 @@ __all__ = ["Auto", "Candidate", "check_metric", "default_candidates"]
 
 @dataclass(frozen=True)
 class Candidate:
-    """One candidate's metric over the folds; ``gain`` over leaving things alone, above 0 if better, with its error."""
+    """A candidate of `Auto` and its results over the folds.
+
+    Attributes:
+        name: name of the candidate.
+        score: mean of the metric over the folds; NaN if the candidate was left out.
+        gain: mean improvement over no calibration, above 0 if better; NaN if the candidate was left out.
+        gain_error: standard error of ``gain`` over the folds; NaN if the candidate was left out.
+        left_out: why the candidate was left out; None if it was not.
+    """
 
     name: str
     score: float
@@ -34,28 +42,48 @@ class Candidate:
 
 
 def default_candidates() -> dict[str, Calibrator]:
-    """Every calibrator by name, simplest first."""
+    """Return a new calibrator of every kind.
+
+    Returns:
+        Calibrators by name, simplest first; ``"isotonic-pooled"`` is the last.
+
+    Example:
+        >>> list(default_candidates())[:3]
+        ['none', 'temperature', 'ets']
+    """
     named = {name: build_calibrator(name) for name in METHODS}
     return {**named, "isotonic-pooled": build_calibrator("isotonic-pooled")}
 
 
 class Auto(Calibrator):
-    """The best calibrator for the predictions it is fitted on, by cross-validation; then fitted on all of them.
+    """The best calibrator for given predictions, chosen by cross-validation and then fitted on all rows.
 
-    A candidate is taken only if its gain over leaving things alone is more than its standard error over the folds;
-    among those, the simplest whose score is within one standard error of the best. A candidate that learns more
-    numbers than there are rows is left out.
+    A candidate is eligible only if its gain over no calibration exceeds the standard error of the gain over the folds.
+    Among the eligible candidates, the simplest whose score is within one standard error of the best is chosen. A
+    candidate that learns more numbers than there are rows is left out.
 
     Args:
-        metric: name of the metric to improve; a proper score such as ``"nll"`` or ``"brier"`` is advised.
-        folds: of the cross-validation.
-        nested: also cross-validate the choice itself (``folds`` times the work): ``estimate_`` is then what the
-            whole procedure, choice included, reaches on rows it has not seen.
-        seed: of the folds.
-        candidates: calibrators by name; all by default. ``"none"``, leaving things alone, is always one of them.
+        metric: name of the metric to improve, which needs a better direction; a proper score such as ``"nll"`` or
+            ``"brier"`` is advised.
+        folds: number of folds of the cross-validation, at least 2; needs twice as many rows.
+        nested: also cross-validate the choice itself, at ``folds`` times the work; this gives ``estimate_``.
+        seed: seed of the folds, an integer of at least 0.
+        candidates: calibrators by name, simplest first; None takes `default_candidates`. ``"none"``, no calibration, is
+            always a candidate.
+        scores: what arrays hold, ``"logits"`` or ``"probs"``; without effect on `Predictions`.
 
-    Learned: ``best_`` (the calibrator), ``name_``, ``scores_`` (a `Candidate` each, best first), ``estimate_`` and
-    ``before_`` (the metric of the untouched predictions).
+    Attributes:
+        best_: the chosen calibrator, fitted on all rows.
+        name_: name of the chosen candidate.
+        scores_: a `Candidate` for every candidate, best first.
+        estimate_: with ``nested``, the metric of the full procedure, including the choice, on unseen rows; else None.
+        before_: the metric of the predictions before calibration.
+
+    Example:
+        >>> p = Predictions([[4.0, 0.0]] * 50 + [[0.0, 4.0]] * 50, ([0] * 8 + [1] * 2) * 5 + ([1] * 8 + [0] * 2) * 5)
+        >>> auto = Auto(nested=False, candidates={"temperature": build_calibrator("temperature")}).fit(p)
+        >>> auto.name_, [candidate.name for candidate in auto.scores_]
+        ('temperature', ['temperature', 'none'])
     """
 
     method = "auto"
@@ -74,7 +102,7 @@ class Auto(Calibrator):
         self.metric, self.folds, self.nested, self.seed, self.candidates = metric, folds, nested, seed, candidates
 
     def check_settings(self) -> None:
-        """The metric is known, ``folds`` and ``seed`` are whole numbers, and the candidates are calibrators."""
+        """Check that the metric exists, ``folds`` and ``seed`` are integers, and the candidates are calibrators."""
         super().check_settings()
         check_metric(self.metric)
         check_int("folds", self.folds, 2)
@@ -100,14 +128,14 @@ class Auto(Calibrator):
         fold: NDArray[np.int64],
         folds: int,
     ) -> float:
-        """The metric of the procedure on held-out folds, the choice made anew without each of them."""
+        """The metric of the procedure on held-out folds; every fold repeats the choice without its rows."""
         values, sizes, measure = [], [], metrics_table()[self.metric]
-        for held in range(folds):
-            rest, there = p.take(np.flatnonzero(fold != held)), p.take(np.flatnonzero(fold == held))
-            inner = _folds(rest.labels, folds, int(self.seed) + 1 + held)
-            name, _ = _choose(rest, candidates, inner, folds, self.metric)
-            values.append(float(measure(clone(candidates[name]).fit(rest).apply(there))))
-            sizes.append(len(there))
+        for test_fold in range(folds):
+            train, test = p.take(np.flatnonzero(fold != test_fold)), p.take(np.flatnonzero(fold == test_fold))
+            inner = _folds(train.labels, folds, int(self.seed) + 1 + test_fold)
+            name, _ = _choose(train, candidates, inner, folds, self.metric)
+            values.append(float(measure(clone(candidates[name]).fit(train).apply(test))))
+            sizes.append(len(test))
         return float(np.average(values, weights=sizes))
 
     def _map(self, p: Predictions) -> tuple[Floats, str]:
@@ -115,25 +143,32 @@ class Auto(Calibrator):
         return self.best_._map(p)
 
     def save(self, path: object) -> None:
-        """Write the calibrator that was chosen."""
+        """Write the chosen calibrator as JSON."""
         self.check_fitted()
         self.best_.save(path)  # type: ignore[arg-type]
 
     def to_module(self) -> object:
-        """The chosen calibrator as a module."""
+        """Convert the chosen calibrator to a torch module."""
         self.check_fitted()
         return self.best_.to_module()
 
 
 def check_metric(metric: Any) -> None:
-    """A clear error if there is no metric of that name that can be better or worse."""
+    """Check that a metric exists and has a better direction.
+
+    Args:
+        metric: name of the metric.
+
+    Raises:
+        BadInput: when there is no such metric; the error lists the names.
+    """
     known = [name for name, entry in METRICS.items() if entry.better is not None]
     if metric not in known:
         raise BadInput(f"metric must be one of {', '.join(known)}; got {metric!r}")
 
 
 def _checked(candidates: Any) -> dict[str, Calibrator]:
-    """The candidates by name, all of them for None."""
+    """The candidates by name, checked; all candidates for None."""
     if candidates is None:
         return default_candidates()
     if not isinstance(candidates, Mapping):
@@ -155,7 +190,7 @@ def _checked(candidates: Any) -> dict[str, Calibrator]:
 
 
 def _folds(labels: NDArray[np.int64], folds: int, seed: int) -> NDArray[np.int64]:
-    """(n,) fold of each row: every class is dealt out evenly, so that rare ones are in most folds."""
+    """(n,) fold of each row; classes are spread evenly over the folds, so that rare classes are in most folds."""
     random = np.random.default_rng(seed)
     shuffled = random.permutation(len(labels))
     order = shuffled[np.argsort(labels[shuffled], kind="stable")]
@@ -175,11 +210,11 @@ def _choose(
     table, sign = metrics_table(), -1.0 if higher_is_better(metric) else 1.0
 
     def measure(q: Predictions) -> float:
-        """The metric as something to be made small."""
+        """The metric, with the sign for which lower is better."""
         return sign * float(table[metric](q))
 
-    parts = [(p.take(np.flatnonzero(fold != held)), p.take(np.flatnonzero(fold == held))) for held in range(folds)]
-    plain = np.array([measure(there) for _, there in parts])
+    parts = [(p.take(np.flatnonzero(fold != index)), p.take(np.flatnonzero(fold == index))) for index in range(folds)]
+    before = np.array([measure(test) for _, test in parts])
     values: dict[str, Floats] = {}
     left_out: dict[str, str] = {}
     for name, candidate in candidates.items():
@@ -188,21 +223,21 @@ def _choose(
             left_out[name] = f"learns {learns:,} numbers from {len(p):,} rows"
             continue
         try:
-            values[name] = np.array([measure(clone(candidate).fit(here).apply(there)) for here, there in parts])
+            values[name] = np.array([measure(clone(candidate).fit(train).apply(test)) for train, test in parts])
         except BadInput as error:
             left_out[name] = str(error)
-    found = []
+    measured = []
     for name, scores in values.items():
         with np.errstate(invalid="ignore"):
-            gains = np.where(scores == plain, 0.0, plain - scores)  # infinite before and after: no gain
-        spread = float(gains.std(ddof=1) / folds**0.5) if np.isfinite(gains).all() else 0.0
-        found.append(Candidate(name, float(scores.mean()), float(gains.mean()), spread))
-    better = [c for c in found if c.gain > c.gain_error and np.isfinite(c.score)]
+            gains = np.where(scores == before, 0.0, before - scores)  # infinite before and after: no gain
+        error_of_gain = float(gains.std(ddof=1) / folds**0.5) if np.isfinite(gains).all() else 0.0
+        measured.append(Candidate(name, float(scores.mean()), float(gains.mean()), error_of_gain))
+    better = [c for c in measured if c.gain > c.gain_error and np.isfinite(c.score)]
     name = "none"
     if better:
         best = min(better, key=lambda c: c.score)
         behind = {c.name: values[c.name] - values[best.name] for c in better}
-        # In the order of the candidates, simplest first.
+        # The candidates are in the order simplest first.
         name = next(c.name for c in better if behind[c.name].mean() <= behind[c.name].std(ddof=1) / folds**0.5)
-    ranked = [replace(c, score=sign * c.score) for c in sorted(found, key=lambda c: c.score)]
+    ranked = [replace(c, score=sign * c.score) for c in sorted(measured, key=lambda c: c.score)]
     return name, ranked + [Candidate(n, np.nan, np.nan, np.nan, why) for n, why in left_out.items()]

@@ -1,4 +1,4 @@
-"""What every post-hoc calibrator is: fitted on predictions, applied to predictions; also a scikit-learn estimator."""
+"""The base class of calibrators: fitted on predictions, applied to predictions; also a scikit-learn estimator."""
 
 from __future__ import annotations
 
@@ -26,18 +26,30 @@ class NotFitted(BadInput, NotFittedError):  # type: ignore[misc]
 
 
 class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Base of the calibrators: settings in the constructor, what is learned in attributes that end in ``_``.
+    """Base class of the calibrators: the constructor takes settings, and learned attributes end in ``_``.
 
-    ``fit`` and ``apply`` take `Predictions`. As a scikit-learn estimator it takes arrays (n, k) of logits (of
-    probabilities with ``scores="probs"``) and labels: ``fit(X, y).predict_proba(X)``.
+    ``fit`` and ``apply`` take `Predictions`. As a scikit-learn estimator a calibrator takes arrays (n, k) of logits and
+    labels, or arrays of probabilities with ``scores="probs"``: ``fit(X, y).predict_proba(X)``.
 
-    A subclass gives ``learned`` (names of its learned attributes), ``_fit`` and ``_map``.
+    A subclass defines ``method``, ``learned``, ``_fit`` and ``_map``.
+
+    Args:
+        scores: what arrays hold, ``"logits"`` or ``"probs"``; without effect on `Predictions`.
+
+    Attributes:
+        method: name of the calibrator, in files and on the command line.
+        learned: names of the learned attributes that files hold.
+        keeps_order: whether no predicted class can change.
+        reads_logits: whether a constant added to a row of logits changes the result.
+        classes_: (k,) the classes 0..k−1, after fitting.
+        n_: number of rows of the fit.
+        kind_: ``"logits"`` or ``"probs"``, as the predictions of the fit; None if an old file does not tell.
     """
 
     method: ClassVar[str]
     learned: ClassVar[tuple[str, ...]]
-    keeps_order: ClassVar[bool] = False  # whether no answer can change
-    reads_logits: ClassVar[bool] = False  # whether a constant added to a row of logits changes what comes out
+    keeps_order: ClassVar[bool] = False
+    reads_logits: ClassVar[bool] = False
 
     def __init__(self, scores: str = "logits") -> None:
         self.scores = scores
@@ -53,32 +65,69 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """(n, k) calibrated scores, and ``"logits"`` or ``"probs"``."""
 
     def number_of_parameters(self, classes: int) -> int:
-        """How many numbers are learned for so many classes; 0 where that is not a fixed number."""
+        """Count the numbers that the calibrator learns.
+
+        Args:
+            classes: number of classes k.
+
+        Returns:
+            The count; 0 for a calibrator whose count depends on the data.
+        """
         return 0
 
     def check_settings(self) -> None:
-        """BadInput if a setting is not what it must be."""
+        """Check the settings.
+
+        Raises:
+            BadInput: when a setting is not as the class describes.
+        """
         if self.scores not in ("logits", "probs"):
             raise BadInput(f"scores must be 'logits' or 'probs'; got {self.scores!r}")
 
     def check_learned(self) -> None:
-        """ValueError if the learned numbers, read from a file, do not fit together."""
+        """Check that the learned numbers, read from a file, fit together.
+
+        Raises:
+            ValueError: when the numbers do not fit together.
+        """
 
     # --- predictions --------------------------------------------------------------------------------
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: N803
-        """Learn from held-out `Predictions`, or from an array X (n, k) of scores and labels y; returns self."""
+        """Learn from held-out predictions.
+
+        Args:
+            X: `Predictions`, or an array (n, k) of scores.
+            y: (n,) integers in 0..k−1 for an array; None for `Predictions`, which carry their labels.
+
+        Returns:
+            The calibrator itself.
+
+        Raises:
+            BadInput: when a setting or the data are not as described, or the method cannot learn from these rows.
+        """
         self.check_settings()
-        given = self._door(X, y)
-        # On a copy: a fit that fails leaves what was learned before.
+        p = self._as_predictions(X, y)
+        # The fit works on a copy: a fit that fails keeps the learned numbers of the earlier fit.
         fitted = copy.copy(self)
-        fitted._fit(given)
-        fitted.classes_, fitted.n_, fitted.kind_ = np.arange(given.classes), len(given), given._kind
+        fitted._fit(p)
+        fitted.classes_, fitted.n_, fitted.kind_ = np.arange(p.classes), len(p), p._kind
         self.__dict__.update(fitted.__dict__)
         return self
 
     def apply(self, p: Predictions) -> Predictions:
-        """Calibrated predictions of the same rows and labels."""
+        """Calibrate predictions.
+
+        Args:
+            p: predictions with the same number of classes as those of the fit.
+
+        Returns:
+            Calibrated predictions of the same rows and labels.
+
+        Raises:
+            BadInput: when ``p`` is no `Predictions`, or has other classes or another kind of scores than the fit.
+            NotFitted: when nothing is learned yet.
+        """
         if not isinstance(p, Predictions):
             raise BadInput(
                 f"p must be Predictions; got {type(p).__name__}. For arrays use predict_proba, or make them with "
@@ -92,7 +141,14 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return Predictions(scores, p.labels) if kind == "logits" else Predictions.from_probs(scores, p.labels)
 
     def check_kind(self, p: Predictions) -> None:
-        """A clear error if the map was learned on logits and ``p`` holds probabilities, or the reverse."""
+        """Check that predictions hold the same kind of scores as the predictions of the fit, where the kind matters.
+
+        Args:
+            p: predictions to calibrate.
+
+        Raises:
+            BadInput: when the map was learned on logits and ``p`` holds probabilities, or the reverse.
+        """
         if self.reads_logits and self.kind_ is not None and p._kind != self.kind_:
             raise BadInput(
                 f"p must hold {self.kind_}, on which {self.method} was fitted: logits and log-probabilities differ by "
@@ -100,7 +156,11 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
 
     def check_fitted(self) -> None:
-        """A clear error if nothing was learned yet."""
+        """Check that the calibrator is fitted.
+
+        Raises:
+            NotFitted: when nothing is learned yet.
+        """
         missing = [name for name in ("classes_", *self.learned) if not hasattr(self, name)]
         if missing:
             raise NotFitted(f"{type(self).__name__} is not fitted; call fit with held-out predictions first")
@@ -108,18 +168,40 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     # --- scikit-learn -------------------------------------------------------------------------------
 
     def predict_proba(self, scores: Any) -> Floats:
-        """(n, k) calibrated probabilities of an array of scores."""
+        """Compute calibrated probabilities of an array.
+
+        Args:
+            scores: (n, k) logits, or probabilities with ``scores="probs"`` in the constructor.
+
+        Returns:
+            (n, k) calibrated probabilities.
+
+        Raises:
+            BadInput: when the array is not as described.
+            NotFitted: when nothing is learned yet.
+        """
         return self.apply(self._unlabelled(scores)).probs
 
     def predict(self, scores: Any) -> NDArray[np.int64]:
-        """(n,) most probable class of an array of scores, after calibration."""
+        """Compute the predicted classes of an array after calibration.
+
+        Args:
+            scores: (n, k) logits, or probabilities with ``scores="probs"`` in the constructor.
+
+        Returns:
+            (n,) most probable class of every row.
+
+        Raises:
+            BadInput: when the array is not as described.
+            NotFitted: when nothing is learned yet.
+        """
         return self.apply(self._unlabelled(scores)).predicted
 
     def _unlabelled(self, scores: Any) -> Predictions:
         array = as_scores(self.scores, scores)
-        return self._door(array, np.zeros(len(array), np.int64))
+        return self._as_predictions(array, np.zeros(len(array), np.int64))
 
-    def _door(self, p: Any, labels: Any) -> Predictions:
+    def _as_predictions(self, p: Any, labels: Any) -> Predictions:
         if isinstance(p, Predictions):
             if labels is not None:
                 raise BadInput("labels come with the predictions; give them for arrays only")
@@ -128,16 +210,33 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise BadInput(f"labels are needed with an array; got only {type(p).__name__}. Or give Predictions")
         return Predictions(p, labels) if self.scores == "logits" else Predictions.from_probs(p, labels)
 
-    # --- to keep and to deploy ----------------------------------------------------------------------
+    # --- files and modules --------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write what was learned as JSON; `surefoot.posthoc.load` reads it back."""
+        """Write the fitted calibrator as JSON; `surefoot.posthoc.load` reads the file.
+
+        Args:
+            path: the file to write or replace.
+
+        Raises:
+            BadInput: when the learned numbers are not finite, or the class is not one of surefoot's methods.
+            NotFitted: when nothing is learned yet.
+            StorageFault: when the file system refuses the write.
+        """
         from surefoot.posthoc.files import write_calibrator
 
         write_calibrator(self, as_path(path))
 
     def to_module(self) -> Any:
-        """A ``torch.nn.Module`` from logits (n, k) to calibrated log-probabilities (n, k), for deployment."""
+        """Convert the fitted calibrator to a torch module for deployment.
+
+        Returns:
+            A ``torch.nn.Module`` from logits (n, k) to calibrated log-probabilities (n, k).
+
+        Raises:
+            BadInput: when the class has no module.
+            NotFitted: when nothing is learned yet.
+        """
         from surefoot.posthoc.modules import module_of
 
         self.check_fitted()
@@ -145,6 +244,15 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def check_shape(name: str, value: Any, shape: tuple[int, ...]) -> None:
-    """ValueError if a learned array has another shape."""
+    """Check the shape of a learned array.
+
+    Args:
+        name: name of the attribute, for the error.
+        value: the array.
+        shape: the required shape.
+
+    Raises:
+        ValueError: when the array has another shape.
+    """
     if np.shape(value) != shape:
         raise ValueError(f"{name} must have shape {shape}; got {np.shape(value)}")

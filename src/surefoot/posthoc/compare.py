@@ -1,4 +1,4 @@
-"""Before and after: what a repair did, and whether it is more than noise."""
+"""Comparison of predictions before and after calibration: the change of every metric, and whether it exceeds noise."""
 
 from __future__ import annotations
 
@@ -17,14 +17,25 @@ from surefoot.validation import check_fraction, check_int
 
 __all__ = ["Change", "Comparison", "check_splits", "compare"]
 
-FEWEST = 20  # rows on which a change is judged; the bootstrap of fewer is no guide to their noise
+FEWEST = 20  # a verdict needs this many rows; the bootstrap of fewer rows does not show their noise
 
 
 @dataclass(frozen=True)
 class Change:
-    """One metric before and after on the same n rows; ``change`` = after − before, with a paired bootstrap interval.
+    """One metric before and after, on the same rows.
 
-    Where the metric is infinite before and after, change and interval are NaN.
+    If the metric is infinite before and after, ``change``, ``low`` and ``high`` are NaN.
+
+    Attributes:
+        metric: name of the metric.
+        before: value before.
+        after: value after.
+        before_interval: interval of the value before.
+        after_interval: interval of the value after.
+        change: ``after`` − ``before``.
+        low: lower end of the paired bootstrap interval of the change.
+        high: upper end of that interval.
+        n: number of rows.
     """
 
     metric: str
@@ -39,10 +50,10 @@ class Change:
 
     @property
     def verdict(self) -> str:
-        """``"better"``, ``"worse"`` or ``"noise"`` (the interval of the change holds 0).
+        """``"better"``, ``"worse"``, or ``"noise"`` if the interval of the change contains 0.
 
-        Or no verdict: ``"undefined"`` for a difference of infinities and for a metric without a better direction,
-        ``"too few rows"`` below 20.
+        There is no verdict below 20 rows (``"too few rows"``), for a difference of infinities (``"undefined"``) and for
+        a metric without a better direction (``"undefined"``).
         """
         if np.isnan(self.change) or METRICS[self.metric].better is None:
             return "undefined"
@@ -55,7 +66,17 @@ class Change:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Every metric's `Change`, how many answers changed, and how many rows give their label probability 0."""
+    """Comparison of two predictions of the same rows; ``comparison["nll"]`` is the `Change` of one metric.
+
+    Attributes:
+        changes: a `Change` for every metric.
+        answers_changed: number of rows whose predicted class changed.
+        impossible_before: number of rows whose label has probability 0 before.
+        impossible_after: number of rows whose label has probability 0 after.
+        n: number of rows.
+        level: coverage of the intervals.
+        resamples: number of bootstrap resamples.
+    """
 
     changes: tuple[Change, ...]
     answers_changed: int
@@ -81,11 +102,33 @@ def compare(
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> Comparison:
-    """Compare two predictions of the same rows: both are resampled together, so that what they share cancels.
+    """Compare two predictions of the same rows; both are resampled together, so that shared noise cancels.
 
-    The interval of a change is the bootstrap's, turned around its estimate (the basic bootstrap): a binned error is too
-    high on either side, and on resamples once more; so that bias does not enter twice. ``metrics`` are by default those
-    that readings along training hold of every part.
+    The interval of a change is the basic bootstrap interval: the percentile interval, reflected at the estimate. A
+    binned error is biased upwards before and after, and again on resamples; the reflection avoids a double bias.
+
+    Args:
+        before: predictions before, such as uncalibrated ones.
+        after: predictions after, of the same rows with the same labels.
+        metrics: names of the metrics, from `surefoot.metrics.metrics_table`; None takes the metrics that readings along
+            training hold of every part.
+        level: coverage of the intervals, between 0 and 1.
+        resamples: number of bootstrap resamples, at least 10.
+        seed: seed of the resampling, an integer of at least 0.
+        progress: called as ``progress(done, total)`` after each resample.
+
+    Returns:
+        The change of every metric, with intervals.
+
+    Raises:
+        BadInput: when an argument is not as described, or the rows or labels differ.
+
+    Example:
+        >>> p = Predictions([[4.0, 0.0]] * 100, [0] * 80 + [1] * 20)
+        >>> cooler = Predictions([[1.386, 0.0]] * 100, p.labels)
+        >>> comparison = compare(p, cooler, metrics=["nll"])
+        >>> comparison["nll"].verdict, comparison.answers_changed
+        ('better', 0)
     """
     check_predictions("before", before)
     check_predictions("after", after)
@@ -109,18 +152,18 @@ def compare(
             draws[name][index] = _difference(metric(b), metric(a))
         if progress is not None:
             progress(index + 1, count)
-    around = intervals(chosen, before, level, seed, resamples, first)
-    around_after = intervals(chosen, after, level, seed, resamples, second)
+    intervals_before = intervals(chosen, before, level, seed, resamples, first)
+    intervals_after = intervals(chosen, after, level, seed, resamples, second)
     tails = [(1 - level) / 2, (1 + level) / 2]
     changes = []
     for name in chosen:
         change = _difference(second[name], first[name])
         low, high = np.quantile(draws[name], tails, method="nearest")
         low, high = (2 * change - high, 2 * change - low) if np.isfinite(change) else (change, change)
-        spans = (around[name], around_after[name])
-        changes.append(Change(name, first[name], second[name], *spans, change, float(low), float(high), len(before)))
-    moved = int((before.predicted != after.predicted).sum())
-    return Comparison(tuple(changes), moved, _impossible(before), _impossible(after), len(before), level, count)
+        both = (intervals_before[name], intervals_after[name])
+        changes.append(Change(name, first[name], second[name], *both, change, float(low), float(high), len(before)))
+    changed = int((before.predicted != after.predicted).sum())
+    return Comparison(tuple(changes), changed, _impossible(before), _impossible(after), len(before), level, count)
 
 
 def _difference(after: float, before: float) -> float:
@@ -133,20 +176,37 @@ def _impossible(p: Predictions) -> int:
 
 
 def check_splits(val: Predictions, test: Predictions, used_before: bool = False) -> list[str]:
-    """What may be wrong with fitting on ``val`` and judging on ``test``, in sentences; empty if nothing is seen."""
+    """Look for reasons not to trust a calibrator that is fitted on ``val`` and evaluated on ``test``.
+
+    Args:
+        val: predictions for the fit.
+        test: predictions of the same model for the evaluation.
+        used_before: whether the validation set also chose the stopping point or settings of the model.
+
+    Returns:
+        A sentence for every reason; an empty list if no reason is visible.
+
+    Raises:
+        BadInput: when an argument is no `Predictions`, or the numbers of classes differ.
+
+    Example:
+        >>> p = Predictions([[4.0, 0.0]] * 500 + [[0.0, 4.0]] * 500, [0] * 450 + [1] * 500 + [0] * 50)
+        >>> check_splits(p, p)
+        ['The two sets are the same rows: after fitting on them they prove nothing.']
+    """
     check_predictions("val", val)
     check_predictions("test", test)
     if val.classes != test.classes:
         raise BadInput(f"val and test must be of one model; got {val.classes} and {test.classes} classes")
-    found = []
+    reasons = []
     if used_before:
-        found.append(
+        reasons.append(
             "The validation set also chose the stopping point or settings of the model, so what is fitted on it is "
-            "too hopeful; fit on a third set if you can."
+            "too optimistic; fit on a third set if you can."
         )
     count = np.bincount(val.labels, minlength=val.classes)
     if len(val) < 500 or count.min() < 10:
-        found.append(
+        reasons.append(
             f"The validation set is small ({len(val):,} rows, {int(count.min())} of the rarest class): prefer a "
             "temperature, whose one number needs little."
         )
@@ -155,7 +215,7 @@ def check_splits(val: Predictions, test: Predictions, used_before: bool = False)
     if both.shape[1] > 1:
         p_value = float(chi2_contingency(both).pvalue)
         if p_value < 1e-3:
-            found.append(
+            reasons.append(
                 f"The labels of the two sets are distributed differently (chi-squared test, p = {p_value:.1e}): a "
                 "calibrator learned on one need not hold on the other."
             )
@@ -164,16 +224,16 @@ def check_splits(val: Predictions, test: Predictions, used_before: bool = False)
     if shares[0] > shares[1]:
         p_value = float(chi2_contingency(right).pvalue)
         if p_value < 1e-3:
-            found.append(
-                f"The validation set is answered right more often than the test set (accuracy {shares[0]:.4f} against "
+            reasons.append(
+                f"The validation set is predicted right more often than the test set (accuracy {shares[0]:.4f} against "
                 f"{shares[1]:.4f}, p = {p_value:.1e}): is it the training set? Rows that the model was trained on make "
-                "what is fitted on them too sure; give rows it has not seen."
+                "what is fitted on them overconfident; give rows it has not seen."
             )
     if _impossible(val):
-        found.append(
+        reasons.append(
             f"{_impossible(val):,} of the {len(val):,} validation rows give their label probability 0; nothing that "
             "keeps zeros can be right about them, and a temperature leaves them out."
         )
     if len(val) == len(test) and (val.labels == test.labels).all() and (val.confidence == test.confidence).all():
-        found.append("The two sets are the same rows: after fitting on them they prove nothing.")
-    return found
+        reasons.append("The two sets are the same rows: after fitting on them they prove nothing.")
+    return reasons

@@ -1,4 +1,4 @@
-"""Ensemble temperature scaling (Zhang et al. 2020): a mixture that cannot do worse than a temperature on its data."""
+"""Ensemble temperature scaling: a mixture that cannot do worse than a temperature on the data of the fit."""
 
 from __future__ import annotations
 
@@ -14,15 +14,32 @@ from surefoot.validation import check_positive
 __all__ = ["EnsembleTemperature"]
 
 
-# Least weight of the two parts that rank: of a lesser one, rounding would leave no order.
-_LEAST = 1e-3
+# Smallest total weight of the two parts that rank the classes: with a smaller weight, rounding would destroy the order.
+_MIN_WEIGHT = 1e-3
 
 
 class EnsembleTemperature(Calibrator):
-    """w₁ softmax(z/T) + w₂ softmax(z) + w₃/k with weights that sum to 1; no answer changes.
+    """Ensemble temperature scaling (ETS): w₁ softmax(z/T) + w₂ softmax(z) + w₃/k; no predicted class changes.
 
-    T is the temperature's; the weights then minimise the NLL, which is convex in them (the authors minimise the
-    squared error in both), with w₁ + w₂ ≥ 0.001. Learned: ``temperature_`` and its ``outcome_``, ``weights_ (3,)``.
+    T is the temperature of `Temperature`. The weights sum to 1 and then minimise the NLL, which is convex in the
+    weights, with w₁ + w₂ ≥ 0.001. The authors minimise the squared error for both T and the weights.
+
+    Args:
+        scores: what arrays hold, ``"logits"`` or ``"probs"``; without effect on `Predictions`.
+
+    Attributes:
+        temperature_: T.
+        outcome_: how the fit of T ended, as in `Temperature`.
+        weights_: (3,) the weights w₁, w₂, w₃.
+
+    Example:
+        >>> p = Predictions([[4.0, 0.0]] * 10, [0] * 8 + [1] * 2)
+        >>> EnsembleTemperature().fit(p).apply(p).probs[0].round(4).tolist()
+        [0.8, 0.2]
+
+    References:
+        Zhang, Kailkhura & Han (2020), "Mix-n-Match: Ensemble and Compositional Methods for Uncertainty Calibration in
+        Deep Learning".
     """
 
     method = "ets"
@@ -42,12 +59,12 @@ class EnsembleTemperature(Calibrator):
             return float(-np.log(mixed).mean()), -(parts / mixed[:, None]).mean(axis=0)
 
         start = np.array([1.0, 0.0, 0.0])
-        found = minimize(
-            objective, start, jac=True, method="SLSQP", bounds=[(0, 1), (0, 1), (0, 1 - _LEAST)],
+        result = minimize(
+            objective, start, jac=True, method="SLSQP", bounds=[(0, 1), (0, 1), (0, 1 - _MIN_WEIGHT)],
             constraints={"type": "eq", "fun": lambda w: w.sum() - 1, "jac": lambda w: np.ones(3)},
             options={"ftol": 1e-12, "maxiter": 300},
         )  # fmt: skip
-        weights = np.clip(found.x, 0, [1, 1, 1 - _LEAST])
+        weights = np.clip(result.x, 0, [1, 1, 1 - _MIN_WEIGHT])
         weights /= weights.sum()
         self.weights_: Floats = weights if objective(weights)[0] <= objective(start)[0] else start
 
@@ -61,18 +78,18 @@ class EnsembleTemperature(Calibrator):
             np.full((len(p), p.classes), -np.log(p.classes) + log_w[2]),
         ]
         mixed = np.logaddexp.reduce(parts)
-        # Where rounding made the answer a tie with another class, it keeps the last bit.
+        # If rounding ties the predicted class with another class, the predicted class is raised by one rounding unit.
         lost = np.flatnonzero(mixed.argmax(axis=1) != p.predicted)
         mixed[lost, p.predicted[lost]] = np.nextafter(mixed[lost].max(axis=1), np.inf)
         return mixed, "logits"
 
     def check_learned(self) -> None:
-        """A temperature above 0, and weights that sum to 1."""
+        """Check that the temperature is above 0 and the weights sum to 1."""
         check_positive("temperature_", self.temperature_)
         check_shape("weights_", self.weights_, (3,))
         if self.weights_.min() < 0 or abs(self.weights_.sum() - 1) > 1e-6:
             raise ValueError(f"weights_ must be at least 0 and sum to 1; got {self.weights_.tolist()}")
 
     def number_of_parameters(self, classes: int) -> int:
-        """Three."""
+        """Return 3."""
         return 3

@@ -1,4 +1,4 @@
-"""Calibrators as JSON files: readable, exact to the last bit, and nothing in them is executed."""
+"""Calibrators as JSON files: readable and bit-exact; nothing in a file is executed."""
 
 from __future__ import annotations
 
@@ -18,11 +18,21 @@ __all__ = ["load", "write_calibrator"]
 
 _MOST_BYTES = 1 << 30
 _MOST_CLASSES = 10_000_000
-_LARGEST = 1e150  # of a learned number: products of two must stay finite
+_LARGEST = 1e150  # bound of a learned number: the product of two such numbers must stay finite
 
 
 def write_calibrator(calibrator: Calibrator, path: Path) -> None:
-    """Write what was learned; the file appears whole or not at all."""
+    """Write a fitted calibrator; a failed write leaves no partial file.
+
+    Args:
+        calibrator: the fitted calibrator.
+        path: the file to write or replace.
+
+    Raises:
+        BadInput: when the learned numbers are not finite, or the class is not one of `METHODS`.
+        NotFitted: when the calibrator is not fitted.
+        StorageFault: when the file system refuses the write.
+    """
     calibrator.check_fitted()
     if calibrator.method not in METHODS:
         raise BadInput(f"a calibrator of type {type(calibrator).__name__} cannot be saved; save the one it chose")
@@ -46,7 +56,27 @@ def write_calibrator(calibrator: Calibrator, path: Path) -> None:
 
 
 def load(path: Any) -> Calibrator:
-    """The fitted calibrator that `Calibrator.save` wrote."""
+    """Read a fitted calibrator from a file that `Calibrator.save` wrote.
+
+    Args:
+        path: the file, of at most 1 GiB.
+
+    Returns:
+        The fitted calibrator, bit-exactly as saved.
+
+    Raises:
+        BadInput: when the file is missing, unreadable, damaged or no calibrator.
+
+    Example:
+        >>> import tempfile
+        >>> from surefoot.posthoc import Temperature
+        >>> from surefoot.predictions import Predictions
+        >>> fitted = Temperature().fit(Predictions([[4.0, 0.0]] * 10, [0] * 8 + [1] * 2))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     fitted.save(f"{folder}/temperature.json")
+        ...     load(f"{folder}/temperature.json").temperature_ == fitted.temperature_
+        True
+    """
     place = as_path(path)
     try:
         if place.stat().st_size > _MOST_BYTES:
@@ -90,6 +120,6 @@ def _number(name: str, value: Any) -> Any:
     array = np.asarray(value)
     place = name.endswith("starts_")
     if array.dtype.kind not in ("i" if place else "if") or not (np.abs(array) <= _LARGEST).all():
-        raise ValueError(f"{name} must be {'whole' if place else 'finite'} numbers of at most {_LARGEST:g} in size")
+        raise ValueError(f"{name} must be {'integers' if place else 'finite numbers'} of at most {_LARGEST:g} in size")
     array = array.astype(np.int64 if place else np.float64)
     return float(array) if array.ndim == 0 else array

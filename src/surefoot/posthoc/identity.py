@@ -1,4 +1,4 @@
-"""Leaving predictions as they are: the candidate that every repair has to beat."""
+"""No calibration: the candidate that every calibrator has to beat."""
 
 from __future__ import annotations
 
@@ -9,7 +9,16 @@ __all__ = ["Identity"]
 
 
 class Identity(Calibrator):
-    """No change."""
+    """No calibration: predictions stay as they are.
+
+    Args:
+        scores: what arrays hold, ``"logits"`` or ``"probs"``; without effect on `Predictions`.
+
+    Example:
+        >>> p = Predictions([[4.0, 0.0]], [0])
+        >>> Identity().fit(p).apply(p) is p
+        True
+    """
 
     method = "none"
     learned = ()
@@ -22,6 +31,6 @@ class Identity(Calibrator):
         return p.log_probs, "logits"
 
     def apply(self, p: Predictions) -> Predictions:
-        """The same predictions."""
+        """Return ``p`` itself."""
         super().apply(p)
         return p

@@ -1,12 +1,11 @@
 """Linear maps of logits or log-probabilities, then softmax: vector and matrix scaling, and Dirichlet calibration.
 
-All minimise the mean NLL of softmax(W x + b), which is convex in (W, b), from W = I, b = 0, in float64: by Newton's
-method for few classes, else by L-BFGS. Off-diagonal and intercept regularisation (ODIR, Kull et al. 2019) keeps W near
-a diagonal and b near 0:
-+ l2 · Σ_{i≠j} W_ij² / (k (k − 1)) + l2 · Σ_j b_j² / k.
+All maps minimise the mean NLL of softmax(W x + b), which is convex in (W, b), from W = I, b = 0, in float64. Newton's
+method solves problems with few classes, L-BFGS the others. Off-diagonal and intercept regularisation (ODIR, Kull et al.
+2019) keeps W near a diagonal matrix and b near 0, by adding l2 · Σ_{i≠j} W_ij² / (k (k − 1)) + l2 · Σ_j b_j² / k.
 
-Vector and matrix scaling take x = z / T with the temperature T, which is then folded into W: they start where
-temperature scaling ends, and logits on another scale give the same map.
+Vector and matrix scaling take x = z / T with the temperature T, which is then multiplied into W. Both therefore start
+where temperature scaling ends, and logits on another scale give the same map.
 """
 
 from __future__ import annotations
@@ -31,19 +30,20 @@ __all__ = ["Dirichlet", "Matrix", "Vector"]
 
 Objective = Callable[[Floats], tuple[float, Floats]]
 
-# Of a logit below its row's largest, in units of the temperature: −inf has no linear image. exp(−80) is 1.8e-35.
+# Lower bound of a logit minus the largest logit of its row, in units of the temperature, because −inf has no linear
+# image; exp(−80) is 1.8e-35.
 LOWEST = -80.0
-_NEWTON_CLASSES = 12  # above, the k² + k second derivatives cost more than they save
-_ROWS_SCALED_ALONE = 256  # k³ numbers
+_NEWTON_CLASSES = 12  # with more classes, the (k² + k)² second derivatives cost more time than they save
+_ROWS_SCALED_ALONE = 256  # with more classes, the k³ numbers of separate scales would be too many
 _GRID = (1e4, 1e3, 1e2, 1e1, 1e0, 1e-1, 1e-2)
 
 
 class _Linear(Calibrator):
-    """softmax(W x + b); a subclass says what x is, and which of W is free."""
+    """softmax(W x + b); a subclass defines x and the free entries of W."""
 
     @abstractmethod
     def _features(self, p: Predictions) -> Floats:
-        """(n, k) x."""
+        """(n, k) features x."""
 
     def _map(self, p: Predictions) -> tuple[Floats, str]:
         x = self._features(p)
@@ -52,7 +52,7 @@ class _Linear(Calibrator):
 
 
 class _OfLogits(_Linear):
-    """x is the logits, none further below its row's largest than ``lowest_``."""
+    """Linear map of the logits, none of them further below the largest logit of its row than ``lowest_``."""
 
     learned = ("weight_", "bias_", "lowest_")
     reads_logits = True
@@ -60,8 +60,8 @@ class _OfLogits(_Linear):
     def _features(self, p: Predictions) -> Floats:
         logits = np.array(p.logits, dtype=np.float64)
         top = logits.max(axis=1, keepdims=True)
-        found: Floats = np.maximum(logits, top + self.lowest_)
-        return found
+        clipped: Floats = np.maximum(logits, top + self.lowest_)
+        return clipped
 
     def _cooled(self, p: Predictions) -> tuple[Floats, float]:
         """(n, k) x / T, and T."""
@@ -70,22 +70,38 @@ class _OfLogits(_Linear):
         return self._features(p) / temperature, temperature
 
     def check_learned(self) -> None:
-        """A factor of each class or pair of classes, an offset of each, and a lower end below 0."""
+        """Check that ``lowest_`` is below 0, and whatever the base class checks."""
         super().check_learned()
         if not (isinstance(self.lowest_, float) and self.lowest_ < 0):
             raise ValueError(f"lowest_ must be below 0; got {self.lowest_!r}")
 
 
 class Vector(_OfLogits):
-    """Vector scaling: softmax(w ⊙ z + b), a factor and an offset for each class (Guo et al. 2017).
+    """Vector scaling: softmax(w ⊙ z + b) with a factor and an offset for each class.
 
-    Learned: ``weight_ (k,)``, ``bias_ (k,)``, ``lowest_``. Unlike a temperature it can change answers.
+    Unlike a temperature, vector scaling can change predicted classes.
+
+    Args:
+        scores: what arrays hold, ``"logits"`` or ``"probs"``; without effect on `Predictions`.
+
+    Attributes:
+        weight_: (k,) factors w.
+        bias_: (k,) offsets b.
+        lowest_: lower bound of a logit minus the largest logit of its row; lower logits are clipped.
+
+    Example:
+        >>> p = Predictions([[4.0, 0.0]] * 10 + [[0.0, 4.0]] * 10, [0] * 8 + [1] * 2 + [1] * 9 + [0])
+        >>> Vector().fit(p).apply(p).probs[[0, -1]].round(3).tolist()
+        [[0.8, 0.2], [0.1, 0.9]]
+
+    References:
+        Guo, Pleiss, Sun & Weinberger (2017), "On Calibration of Modern Neural Networks".
     """
 
     method = "vector"
 
     def _fit(self, p: Predictions) -> None:
-        check_every_class(self.method, p)  # its offset would fall for ever
+        check_every_class(self.method, p)  # the offset of a class without examples would fall without end
         (x, temperature), k = self._cooled(p), p.classes
 
         def objective(theta: Floats) -> tuple[float, Floats]:
@@ -96,24 +112,26 @@ class Vector(_OfLogits):
         self.weight_, self.bias_ = theta[:k] / temperature, theta[k:]
 
     def check_learned(self) -> None:
-        """A factor and an offset a class."""
+        """Check that every class has a factor and an offset."""
         super().check_learned()
         k = len(self.classes_)
         check_shape("weight_", self.weight_, (k,))
         check_shape("bias_", self.bias_, (k,))
 
     def number_of_parameters(self, classes: int) -> int:
-        """2 k."""
+        """Return 2 k."""
         return 2 * classes
 
 
 class _Full(_Linear):
+    """Linear map with a full matrix W, regularised by ODIR."""
+
     def __init__(self, l2: float | str = "auto", folds: int = 3, seed: int = 0, scores: str = "logits") -> None:
         super().__init__(scores)
         self.l2, self.folds, self.seed = l2, folds, seed
 
     def check_settings(self) -> None:
-        """``l2`` is a strength or ``"auto"``; ``folds`` and ``seed`` are whole numbers."""
+        """Check that ``l2`` is a strength or ``"auto"``, and that ``folds`` and ``seed`` are integers."""
         super().check_settings()
         if isinstance(self.l2, str):
             if self.l2 != "auto":
@@ -124,7 +142,7 @@ class _Full(_Linear):
         check_int("seed", self.seed, 0)
 
     def check_learned(self) -> None:
-        """A factor of each pair of classes, and an offset of each."""
+        """Check that every pair of classes has a factor and every class an offset."""
         super().check_learned()
         k = len(self.classes_)
         check_shape("weight_", self.weight_, (k, k))
@@ -135,39 +153,57 @@ class _Full(_Linear):
         self.weight_, self.bias_ = _fit_full(x, labels, self.l2_, None, 1e-6)
 
     def _choose(self, x: Floats, labels: NDArray[np.int64]) -> float:
-        """The strength with the least NLL over folds; each fold walks from strong to weak, warm-started."""
+        """The strength with the lowest NLL over folds; every fold goes from strong to weak, warm-started."""
         folds = int(self.folds)
         if len(x) < 2 * folds:
             return _GRID[0]
         fold = np.random.default_rng(self.seed).permutation(len(x)) % folds
         total = np.zeros(len(_GRID))
-        for held in range(folds):
-            here, there = fold != held, fold == held
-            warm, least = None, np.inf
+        for test_fold in range(folds):
+            train, test = fold != test_fold, fold == test_fold
+            warm, lowest = None, np.inf
             for index, l2 in enumerate(_GRID):
-                warm = _fit_full(x[here], labels[here], l2, warm, 1e-4)
-                value = _nll(x[there] @ warm[0].T + warm[1], labels[there])[0]
-                total[index] += value * there.sum()
-                if value > 1.02 * least:  # overfitting; weaker penalties only do more of it
+                warm = _fit_full(x[train], labels[train], l2, warm, 1e-4)
+                value = _nll(x[test] @ warm[0].T + warm[1], labels[test])[0]
+                total[index] += value * test.sum()
+                if value > 1.02 * lowest:  # overfitting, which weaker penalties only increase
                     total[index + 1 :] = np.inf
                     break
-                least = min(least, value)
+                lowest = min(lowest, value)
         return _GRID[int(total.argmin())]
 
     def number_of_parameters(self, classes: int) -> int:
-        """k² + k."""
+        """Return k² + k."""
         return classes * (classes + 1)
 
 
 class Matrix(_Full, _OfLogits):
-    """Matrix scaling: softmax(W z + b) with ODIR; without it, it overfits for many classes (Guo et al. 2017).
+    """Matrix scaling: softmax(W z + b), regularised by ODIR.
+
+    Without the regularisation, matrix scaling overfits for many classes.
 
     Args:
-        l2: strength of the regularisation, or ``"auto"``: by cross-validation over 10,000, 1,000, ..., 0.01.
-        folds: of that cross-validation.
-        seed: of the folds.
+        l2: strength of the regularisation, above 0; ``"auto"`` chooses from 10,000, 1,000, ..., 0.01 by
+            cross-validation.
+        folds: number of folds of that cross-validation, at least 2.
+        seed: seed of the folds, an integer of at least 0.
+        scores: what arrays hold, ``"logits"`` or ``"probs"``; without effect on `Predictions`.
 
-    Learned: ``weight_ (k, k)``, ``bias_ (k,)``, ``lowest_``, ``l2_``.
+    Attributes:
+        weight_: (k, k) matrix W.
+        bias_: (k,) offsets b.
+        lowest_: lower bound of a logit minus the largest logit of its row; lower logits are clipped.
+        l2_: strength used.
+
+    Example:
+        >>> p = Predictions([[4.0, 0.0]] * 10 + [[0.0, 4.0]] * 10, [0] * 8 + [1] * 2 + [1] * 9 + [0])
+        >>> Matrix(l2=0.01).fit(p).apply(p).probs[[0, -1]].round(3).tolist()
+        [[0.8, 0.2], [0.1, 0.9]]
+
+    References:
+        Guo, Pleiss, Sun & Weinberger (2017), "On Calibration of Modern Neural Networks".
+        Kull et al. (2019), "Beyond temperature scaling: Obtaining well-calibrated multi-class probabilities with
+        Dirichlet calibration", for ODIR.
     """
 
     method = "matrix"
@@ -179,7 +215,29 @@ class Matrix(_Full, _OfLogits):
 
 
 class Dirichlet(_Full):
-    """Dirichlet calibration: softmax(W ln p + b) with ODIR (Kull et al. 2019); arguments as `Matrix`."""
+    """Dirichlet calibration: softmax(W ln p + b), regularised by ODIR; p is at least 10⁻¹².
+
+    Args:
+        l2: strength of the regularisation, above 0; ``"auto"`` chooses from 10,000, 1,000, ..., 0.01 by
+            cross-validation.
+        folds: number of folds of that cross-validation, at least 2.
+        seed: seed of the folds, an integer of at least 0.
+        scores: what arrays hold, ``"logits"`` or ``"probs"``; without effect on `Predictions`.
+
+    Attributes:
+        weight_: (k, k) matrix W.
+        bias_: (k,) offsets b.
+        l2_: strength used.
+
+    Example:
+        >>> p = Predictions([[4.0, 0.0]] * 10 + [[0.0, 4.0]] * 10, [0] * 8 + [1] * 2 + [1] * 8 + [0] * 2)
+        >>> Dirichlet(l2=0.01).fit(p).apply(p).confidence.round(2)[[0, -1]].tolist()
+        [0.8, 0.8]
+
+    References:
+        Kull et al. (2019), "Beyond temperature scaling: Obtaining well-calibrated multi-class probabilities with
+        Dirichlet calibration".
+    """
 
     method = "dirichlet"
     learned = ("weight_", "bias_")
@@ -224,8 +282,8 @@ def _fit_full(
         theta = _newton(objective, lambda t: _curvature(x, t, diagonal), np.concatenate([weight.ravel(), bias]), tol)
         return theta[: k * k].reshape(k, k), theta[k * k :]
 
-    # L-BFGS needs a round valley: each row of (W, b) is scaled by the Cholesky factor of its own block of the second
-    # derivative at the start, penalty included.
+    # L-BFGS needs a well-conditioned problem: every row of (W, b) is scaled by the Cholesky factor of its block of the
+    # second derivative at the start, including the penalty.
     wide = np.concatenate([x, np.ones((len(x), 1))], axis=1)
     scale = _row_scales(wide, np.concatenate([2 * off, np.full((k, 1), 2 * l2 / k)], axis=1))
 
@@ -243,14 +301,14 @@ def _fit_full(
 
     theta = np.concatenate([weight, bias[:, None]], axis=1)
     phi = np.linalg.solve(scale.transpose(0, 2, 1), theta[:, :, None])[:, :, 0].astype(np.float64)
-    found: Floats = np.matvec(scale.transpose(0, 2, 1), _minimise(scaled, phi.ravel(), tol).reshape(k, k + 1))
-    return found[:, :k], found[:, k]
+    optimum: Floats = np.matvec(scale.transpose(0, 2, 1), _minimise(scaled, phi.ravel(), tol).reshape(k, k + 1))
+    return optimum[:, :k], optimum[:, k]
 
 
 def _row_scales(wide: Floats, penalty: Floats) -> Floats:
     """(k or 1, k + 1, k + 1) inverse Cholesky factors of w_i X̃ᵀX̃/n + diag(penalty_i), w_i = mean p_i (1 − p_i).
 
-    Beyond some classes, one factor of the mean serves all rows.
+    With more than 256 classes, all rows share one factor of the mean.
     """
     p = softmax(wide[:, :-1], axis=1)
     weight = np.maximum((p * (1 - p)).mean(axis=0), 1e-6)
@@ -260,12 +318,12 @@ def _row_scales(wide: Floats, penalty: Floats) -> Floats:
     blocks = weight[:, None, None] * gram
     index = np.arange(len(gram))
     blocks[:, index, index] += penalty + 1e-9 * np.trace(gram) / len(gram)
-    found: Floats = np.linalg.inv(np.linalg.cholesky(blocks))
-    return found
+    factors: Floats = np.linalg.inv(np.linalg.cholesky(blocks))
+    return factors
 
 
 def _curvature(x: Floats, theta: Floats, penalty: Floats) -> Floats:
-    """(k² + k, k² + k) second derivative: mean over rows of (diag(p) − p pᵀ) ⊗ x̃ x̃ᵀ, x̃ = (x, 1), and the penalty."""
+    """(k² + k, k² + k) second derivative: mean over rows of (diag(p) − p pᵀ) ⊗ x̃ x̃ᵀ, x̃ = (x, 1), plus the penalty."""
     n, k = x.shape
     p = softmax(x @ theta[: k * k].reshape(k, k).T + theta[k * k :], axis=1)
     wide = np.concatenate([x, np.ones((n, 1))], axis=1)
@@ -274,37 +332,38 @@ def _curvature(x: Floats, theta: Floats, penalty: Floats) -> Floats:
         for j in range(i, k):
             weight = p[:, i] * ((i == j) - p[:, j])
             blocks[i, :, j] = blocks[j, :, i] = wide.T @ (weight[:, None] * wide) / n
-    # From one row of (W, b) after another to all of W, then b.
+    # Reorder from rows of (W, b) to all of W, followed by b.
     order = np.arange(k * (k + 1)).reshape(k, k + 1)
     flat = np.concatenate([order[:, :k].ravel(), order[:, k]])
-    found: Floats = blocks.reshape(k * (k + 1), -1)[np.ix_(flat, flat)] + np.diag(penalty)
-    return found
+    matrix: Floats = blocks.reshape(k * (k + 1), -1)[np.ix_(flat, flat)] + np.diag(penalty)
+    return matrix
 
 
 def _newton(objective: Objective, curvature: Callable[[Floats], Floats], theta: Floats, tol: float) -> Floats:
-    """Newton's method with halved steps; the objective is convex."""
+    """Newton's method with step halving, for a convex objective."""
     value, slope = objective(theta)
     for _ in range(100):
         if np.abs(slope).max() <= tol:
             break
         matrix = curvature(theta)
-        # Adding a constant to a column of W changes nothing but the penalty: a trace of it keeps the step finite.
+        # Adding a constant to a column of W changes only the penalty: a small multiple of the trace keeps the step
+        # finite in these flat directions.
         matrix[np.diag_indices_from(matrix)] += 1e-10 * np.trace(matrix) / len(matrix)
         step = np.linalg.solve(matrix, slope)
         gain, size = float(slope @ step), 1.0
         while size > 1e-6:
-            there, slope_there = objective(theta - size * step)
-            if there <= value - 1e-4 * size * gain:
+            new_value, new_slope = objective(theta - size * step)
+            if new_value <= value - 1e-4 * size * gain:
                 break
             size /= 2
         else:
-            break  # rounding: no smaller step goes down
-        theta, value, slope = theta - size * step, there, slope_there
+            break  # rounding: no smaller step lowers the objective
+        theta, value, slope = theta - size * step, new_value, new_slope
     return theta
 
 
 def _minimise(objective: Objective, start: Floats, tol: float = 1e-8) -> Floats:
-    # A step that gains less than a thousandth of the tolerance, of an NLL that is known to 1/√n, is the last.
+    # The search ends when a step gains less than a thousandth of the tolerance; the NLL itself is known to 1/√n only.
     options = {"maxiter": 2000, "maxfun": 4000, "gtol": tol, "ftol": 1e-3 * tol, "maxcor": 20}
-    found: Floats = minimize(objective, start, jac=True, method="L-BFGS-B", options=options).x
-    return found
+    theta: Floats = minimize(objective, start, jac=True, method="L-BFGS-B", options=options).x
+    return theta

@@ -33,7 +33,21 @@ METHODS: dict[str, type[Calibrator]] = {
 
 
 def build_calibrator(name: str) -> Calibrator:
-    """A new calibrator of that name; ``"isotonic-pooled"`` is `Isotonic` with one map for all classes."""
+    """Make a calibrator with default settings.
+
+    Args:
+        name: a key of `METHODS`, or ``"isotonic-pooled"``, which is `Isotonic` with one map for all classes.
+
+    Returns:
+        A new calibrator, not fitted.
+
+    Raises:
+        BadInput: when there is no calibrator of that name; the error lists the names.
+
+    Example:
+        >>> build_calibrator("temperature")
+        Temperature()
+    """
     if name == "isotonic-pooled":
         return Isotonic(pooled=True)
     kind = METHODS.get(name) if isinstance(name, str) else None

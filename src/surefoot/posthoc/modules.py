@@ -1,6 +1,7 @@
 """Calibrators as torch modules from logits (n, k) to calibrated log-probabilities (n, k), for deployment.
 
-Everything is plain tensor operations in float64, cast back to the dtype of the logits: they trace, script and export.
+The modules consist of plain tensor operations in float64, cast back to the dtype of the logits: the modules can be
+traced, scripted and exported.
 """
 
 import numpy as np
@@ -22,7 +23,23 @@ __all__ = ["module_of"]
 
 
 def module_of(calibrator: Calibrator) -> nn.Module:
-    """The fitted calibrator as a module."""
+    """Convert a fitted calibrator to a torch module.
+
+    Args:
+        calibrator: a fitted calibrator.
+
+    Returns:
+        A module from logits (n, k) to calibrated log-probabilities (n, k).
+
+    Raises:
+        BadInput: when the class of the calibrator has no module.
+
+    Example:
+        >>> from surefoot.predictions import Predictions
+        >>> fitted = Temperature().fit(Predictions([[4.0, 0.0]] * 10, [0] * 8 + [1] * 2))
+        >>> module_of(fitted)(torch.tensor([[4.0, 0.0]])).exp()
+        tensor([[0.8000, 0.2000]])
+    """
     if isinstance(calibrator, Identity):
         return _Scaled(1.0)
     if isinstance(calibrator, Temperature):
@@ -97,7 +114,7 @@ class _Affine(nn.Module):
 
 
 class _OneVsRest(nn.Module):
-    """Probabilities mapped one by one, then divided by their sum."""
+    """Probabilities that are mapped one by one, then divided by the sum of their row."""
 
     def __init__(self, curves: nn.Module) -> None:
         super().__init__()
@@ -110,8 +127,8 @@ class _OneVsRest(nn.Module):
             return torch.log(torch.cat([1 - one, one], 1)).to(logits.dtype)
         mapped = self.curves(probs)
         total = mapped.sum(1, keepdim=True)
-        found = torch.where(total > 0, mapped / torch.where(total > 0, total, torch.ones_like(total)), probs)
-        return torch.log(found).to(logits.dtype)
+        normalised = torch.where(total > 0, mapped / torch.where(total > 0, total, torch.ones_like(total)), probs)
+        return torch.log(normalised).to(logits.dtype)
 
 
 class _Logistic(nn.Module):
@@ -132,12 +149,12 @@ class _Logistic(nn.Module):
 
 
 def _places(knots: Tensor, p: Tensor) -> Tensor:
-    """(t, n) how many knots of each row (t, m) lie below p (t, n)."""
-    if is_scripting():  # the other branch is then not compiled
+    """(t, n) number of knots below p (t, n) in every row of ``knots`` (t, m)."""
+    if is_scripting():  # a script does not compile the other branch
         return torch.searchsorted(knots, p)
     else:  # noqa: RET505
         if is_in_onnx_export():
-            # ONNX has no binary search: count.
+            # ONNX has no binary search, so the knots are counted.
             return (knots[:, None, :] < p[:, :, None]).sum(2)
         return torch.searchsorted(knots, p)
 
@@ -154,10 +171,10 @@ class _Lookup(nn.Module):
         classes = len(calibrator.classes_)
         if len(tables) == 1 and classes > 2:
             tables = tables * classes
-        most = max(len(knots) for knots, _ in tables)
-        # Tables of one length: knots beyond the last are never reached, values repeat the last.
-        knots = np.full((len(tables), most), np.inf)
-        values = np.zeros((len(tables), most + calibrator.steps))
+        longest = max(len(knots) for knots, _ in tables)
+        # Tables are padded to one length: padding knots are never reached, padding values repeat the last value.
+        knots = np.full((len(tables), longest), np.inf)
+        values = np.zeros((len(tables), longest + calibrator.steps))
         for row, (x, y) in enumerate(tables):
             knots[row, : len(x)] = x
             values[row, : len(y)], values[row, len(y) :] = y, y[-1]
@@ -170,7 +187,7 @@ class _Lookup(nn.Module):
         at = _places(self.knots, p)
         if self.steps:
             return torch.gather(self.values, 1, at).T
-        # Straight lines, level beyond the first and last knot.
+        # Linear interpolation, constant beyond the first and last knot.
         last = self.last[:, None]
         right = torch.minimum(torch.clamp(at, min=1), torch.clamp(last, min=0))
         left = torch.clamp(right - 1, min=0)

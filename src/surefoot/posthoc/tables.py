@@ -1,7 +1,8 @@
 """Maps of a probability by a table: isotonic regression, histogram binning, and Bayesian binning into quantiles.
 
-A table of a class is sorted knots and values: the map runs in straight lines through (knot, value), or, for steps,
-takes value j between knot j − 1 (exclusive) and knot j (inclusive), the last value beyond the last knot.
+The table of a class has sorted knots and values. The map interpolates linearly between the points (knot, value), or it
+is a step function. A step function takes value j between knot j − 1 (exclusive) and knot j (inclusive), and the last
+value beyond the last knot.
 """
 
 from __future__ import annotations
@@ -26,10 +27,17 @@ Table = tuple[Floats, Floats]
 
 
 class Tables(OneVsRest):
-    """Base of the maps by tables.
+    """Base class of the maps by tables.
 
-    Learned: ``knots_`` and ``values_`` of all classes in one array each, class c from ``knot_starts_[c]`` and
-    ``value_starts_[c]`` on.
+    Args:
+        scores: what arrays hold, ``"logits"`` or ``"probs"``; without effect on `Predictions`.
+
+    Attributes:
+        steps: whether the map is a step function; otherwise the map interpolates linearly.
+        knots_: knots of all classes in one array; those of class c begin at ``knot_starts_[c]``.
+        values_: values of all classes in one array; those of class c begin at ``value_starts_[c]``.
+        knot_starts_: (c + 1,) where the knots of every class begin, and the total number.
+        value_starts_: (c + 1,) where the values of every class begin, and the total number.
     """
 
     learned = ("knots_", "values_", "knot_starts_", "value_starts_")
@@ -42,12 +50,16 @@ class Tables(OneVsRest):
         self.value_starts_: NDArray[np.int64] = np.cumsum([0, *(len(values) for _, values in tables)])
 
     def tables(self) -> list[Table]:
-        """Knots and values of each class."""
+        """Return the tables of the classes.
+
+        Returns:
+            Knots and values of every class that has a map.
+        """
         knots = np.split(self.knots_, self.knot_starts_[1:-1])
         return list(zip(knots, np.split(self.values_, self.value_starts_[1:-1]), strict=True))
 
     def check_learned(self) -> None:
-        """Every class has its table, with sorted knots and values in [0, 1]."""
+        """Check that every class has a table with sorted knots and with values in [0, 1]."""
         extra = int(self.steps)
         for starts, entries in ((self.knot_starts_, self.knots_), (self.value_starts_, self.values_)):
             flat = starts.ndim == entries.ndim == 1
@@ -76,11 +88,24 @@ class Tables(OneVsRest):
 
 
 class Isotonic(Tables):
-    """Isotonic regression of each class's probability (Zadrozny & Elkan 2002), or of all of them pooled.
+    """Isotonic regression of the probability of every class, or one regression for all classes.
+
+    Ties are broken by the old probabilities: the map adds 10⁻⁹ p.
 
     Args:
-        pooled: one map for all classes, learned from all n·k probabilities (IRM, Zhang et al. 2020): it keeps the
-            order of the classes, up to ties that are broken by the old probabilities.
+        pooled: learn one map for all classes from all n·k probabilities (IRM). The one map keeps the order of the
+            classes, up to ties that are broken by the old probabilities.
+        scores: what arrays hold, ``"logits"`` or ``"probs"``; without effect on `Predictions`.
+
+    Example:
+        >>> p = Predictions([[4.0, 0.0]] * 10 + [[0.0, 4.0]] * 10, [0] * 8 + [1] * 2 + [1] * 9 + [0])
+        >>> Isotonic().fit(p).apply(p).probs[[0, -1]].round(6).tolist()
+        [[0.8, 0.2], [0.1, 0.9]]
+
+    References:
+        Zadrozny & Elkan (2002), "Transforming Classifier Scores into Accurate Multiclass Probability Estimates".
+        Zhang, Kailkhura & Han (2020), "Mix-n-Match: Ensemble and Compositional Methods for Uncertainty Calibration in
+        Deep Learning", for ``pooled``.
     """
 
     method = "isotonic"
@@ -91,7 +116,7 @@ class Isotonic(Tables):
         self.pooled = pooled
 
     def check_settings(self) -> None:
-        """``pooled`` is true or false."""
+        """Check that ``pooled`` is True or False."""
         super().check_settings()
         if not isinstance(self.pooled, bool | np.bool_):
             raise BadInput(f"pooled must be True or False; got {self.pooled!r}")
@@ -107,21 +132,32 @@ class Isotonic(Tables):
             super()._fit(p)
 
     def _fit_classes(self, probs: Floats, targets: NDArray[np.bool_]) -> None:
-        found = []
+        tables = []
         for column, target in zip(probs.T, targets.T, strict=True):
             model = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip").fit(column, target)
-            found.append((model.X_thresholds_, model.y_thresholds_))
-        self._keep(found)
+            tables.append((model.X_thresholds_, model.y_thresholds_))
+        self._keep(tables)
 
     def _map_classes(self, probs: Floats) -> Floats:
-        # The old probability breaks ties, and no probability becomes 0 that was not (Zhang et al.'s 1e-9).
+        # The old probability breaks ties and keeps positive probabilities above 0; 1e-9 is that of Zhang et al.
         return np.minimum(super()._map_classes(probs) + 1e-9 * probs, 1.0)
 
 
 class Histogram(Tables):
-    """Histogram binning (Zadrozny & Elkan 2001): the frequency of the class in each bin of equal width.
+    """Histogram binning: the frequency of the class in every bin of equal width; an empty bin keeps its middle.
 
-    An empty bin keeps its middle. Args: ``bins``.
+    Args:
+        bins: number of bins, from 1 to 10,000.
+        scores: what arrays hold, ``"logits"`` or ``"probs"``; without effect on `Predictions`.
+
+    Example:
+        >>> p = Predictions([[4.0, 0.0]] * 10 + [[0.0, 4.0]] * 10, [0] * 8 + [1] * 2 + [1] * 9 + [0])
+        >>> Histogram().fit(p).apply(p).probs[[0, -1]].round(6).tolist()
+        [[0.8, 0.2], [0.1, 0.9]]
+
+    References:
+        Zadrozny & Elkan (2001), "Obtaining calibrated probability estimates from decision trees and naive Bayesian
+        classifiers".
     """
 
     method = "histogram"
@@ -131,31 +167,43 @@ class Histogram(Tables):
         self.bins = bins
 
     def check_settings(self) -> None:
-        """``bins`` is a number of bins."""
+        """Check that ``bins`` is an integer from 1 to 10,000."""
         super().check_settings()
         check_bins(self.bins)
 
     def _fit_classes(self, probs: Floats, targets: NDArray[np.bool_]) -> None:
         bins = int(self.bins)
         edges = bin_edges(bins)
-        found = []
+        tables = []
         for column, target in zip(probs.T, targets.T, strict=True):
             bin_ = bin_of(np.ascontiguousarray(column), bins)
             count, hits = np.bincount(bin_, minlength=bins), np.bincount(bin_, target, bins)
             middle = (edges[:-1] + edges[1:]) / 2
-            found.append((edges[1:-1], np.where(count > 0, hits / np.maximum(count, 1), middle)))
-        self._keep(found)
+            tables.append((edges[1:-1], np.where(count > 0, hits / np.maximum(count, 1), middle)))
+        self._keep(tables)
 
     def number_of_parameters(self, classes: int) -> int:
-        """A value a bin and class."""
+        """Return one value for every bin of every map."""
         return self.bins * maps_of(classes)
 
 
 class BBQ(Tables):
-    """Bayesian binning into quantiles (Naeini et al. 2015): an average of binnings with b = 1, 2, ... bins.
+    """Bayesian binning into quantiles (BBQ): a weighted average of binnings with b = 1, 2, ... bins of equal mass.
 
-    Each binning of equal mass is weighted by its marginal likelihood under a Beta prior per bin, of strength 2 and
-    centred on the bin's middle; binnings of less than ``least`` of the total weight are left out.
+    The weight of a binning is its marginal likelihood under a Beta prior for every bin. The prior has the strength 2
+    and is centred on the middle of the bin.
+
+    Args:
+        least: smallest share of the total weight, in [0, 1); binnings with a smaller share are left out.
+        scores: what arrays hold, ``"logits"`` or ``"probs"``; without effect on `Predictions`.
+
+    Example:
+        >>> p = Predictions([[4.0, 0.0]] * 10 + [[0.0, 4.0]] * 10, [0] * 8 + [1] * 2 + [1] * 9 + [0])
+        >>> BBQ().fit(p).apply(p).probs[[0, -1]].round(3).tolist()
+        [[0.795, 0.205], [0.114, 0.886]]
+
+    References:
+        Naeini, Cooper & Hauskrecht (2015), "Obtaining Well Calibrated Probabilities Using Bayesian Binning".
     """
 
     method = "bbq"
@@ -165,7 +213,7 @@ class BBQ(Tables):
         self.least = least
 
     def check_settings(self) -> None:
-        """``least`` is a share of the weight."""
+        """Check that ``least`` is a share in [0, 1)."""
         super().check_settings()
         wrong = isinstance(self.least, bool) or not isinstance(self.least, Real)
         if wrong or not 0 <= self.least < 1:
@@ -196,21 +244,21 @@ def _bbq(column: Floats, target: NDArray[np.bool_], least: float) -> Table:
     weights /= weights.sum()
     kept = [(w, table) for w, table in zip(weights, binnings, strict=True) if w > 0]
     knots = np.unique(np.concatenate([edges for _, (edges, _) in kept]))
-    # One point inside each cell of the common refinement, then every binning is read there.
+    # Every binning is evaluated at one point inside each cell of the common refinement.
     inside = np.append(knots, 1.0)
     values = sum(w * v[np.searchsorted(edges, inside, "left")] for w, (edges, v) in kept)
     return knots, np.asarray(values)
 
 
 def bbq_numbers_of_bins(n: int) -> range:
-    """From ⌊n^⅓/10⌋ to min(⌈n/5⌉, ⌈10 n^⅓⌉), at least 1 (the authors' code)."""
+    """Numbers of bins from ⌊n^⅓/10⌋ to min(⌈n/5⌉, ⌈10 n^⅓⌉), at least 1, as in the authors' code."""
     check_int("n", n, 1)
     root = n ** (1 / 3)
     return range(max(1, int(root / 10)), max(1, min(-(-n // 5), int(np.ceil(10 * root)))) + 1)
 
 
 def log_marginal(ones: NDArray[np.int64], count: NDArray[np.int64], prior: Floats, strength: float = 2.0) -> float:
-    """Σ over bins of the log of the Beta-binomial marginal B(n₁ + Cp, n₀ + C(1 − p)) / B(Cp, C(1 − p)), C = 2."""
+    """Sum over bins of the log marginal B(n₁ + Cp, n₀ + C(1 − p)) / B(Cp, C(1 − p)), C the strength."""
     a, b = strength * prior, strength * (1 - prior)
     top = gammaln(ones + a) + gammaln(count - ones + b) - gammaln(count + strength)
     return float((top - gammaln(a) - gammaln(b) + gammaln(strength)).sum())

@@ -1,8 +1,8 @@
-"""Temperature scaling (Guo et al. 2017): one number, found where the derivative of the NLL changes sign.
+"""Temperature scaling: one number T, computed as the root of the derivative of the NLL.
 
-NLL(β) = mean log Σ_k exp(β z_k) − β z_y is convex in β = 1/T. Its derivative g(β) = mean Σ_k p_k(β) z_k − z_y rises,
-and its slope is the mean variance of z under p(β); Newton's method finds the root, kept between a point where g
-is negative and one where it is positive.
+NLL(β) = mean log Σ_k exp(β z_k) − β z_y is convex in β = 1/T. The derivative g(β) = mean Σ_k p_k(β) z_k − z_y rises,
+and the slope of g is the mean variance of z under p(β). Newton's method finds the root, and stays between a point with
+negative g and a point with positive g.
 """
 
 from __future__ import annotations
@@ -21,37 +21,51 @@ from surefoot.validation import check_positive
 
 __all__ = ["Temperature", "fit_beta"]
 
-# The optimum is certified by the signs of the derivative at β(1 − WIDTH) and β(1 + WIDTH).
+# The signs of the derivative at β(1 − _WIDTH) and β(1 + _WIDTH) certify the optimum.
 _WIDTH = 1e-6
-_PATIENCE = 5  # steps outwards before asking whether the data are separable
-_MOST = 60  # evaluations before giving up; Newton with a bracket needs fewer than ten
-_ROUGH = 1 << 22  # numbers from which a pass in single precision pays
-_SAMPLE = 1 << 11  # rows of the sample that gives Newton its start
-# Stands for −inf where a square must stay finite, by the precision.
+_PATIENCE = 5  # steps outwards before a test whether the data are separable
+_MAX_PASSES = 60  # evaluations before giving up; Newton's method with a bracket needs fewer than ten
+_ROUGH = 1 << 22  # arrays of at least so many numbers are first read in single precision
+_SAMPLE = 1 << 11  # rows of the sample whose optimum starts Newton's method
+# These numbers replace −inf where a square must stay finite, by precision.
 _LOWEST = {torch.float64: -1e150, torch.float32: -1e18}
-# Where any confidence at all is too much (the logits rank worse than chance), every row's range shrinks to this.
+# If the logits rank the classes worse than chance, the range of the logits of every row shrinks to this number.
 _FLAT = 1e-3
-# Of the median margin: a smaller one is a tie but for rounding, and to be sure of it would take a T near 0.
+# Margins below this share of the median margin count as ties: a high confidence in such rows would need a T near 0.
 _TIE = 1e-3
 
 
 class Temperature(Calibrator):
-    """softmax(z / T) with the T > 0 that minimises the NLL; no answer changes.
+    """Temperature scaling: softmax(z / T) with the T > 0 that minimises the NLL; no predicted class changes.
 
-    Learned:
+    The fit ends with one of four outcomes:
+
+    - ``"optimum"``: T is certified by the bracket.
+    - ``"uncertified"``: rounding hid the sign of the derivative.
+    - ``"separable"``: every row is right, so that the NLL falls for ever as T falls to 0. T then gives the mean
+      confidence (m + 1)/(m + 2), the rule of succession. The mean is over the m rows whose margin is finite and no tie;
+      T = 1 if m = 0.
+    - ``"uninformative"``: the logits rank the classes no better than chance. T is then at least 1, and so large that
+      any two finite logits of a row are at most 0.001 apart after the division.
+
+    Args:
+        scores: what arrays hold, ``"logits"`` or ``"probs"``; without effect on `Predictions`.
+
+    Attributes:
         temperature_: T.
-        bracket_: (low, high) around T, at which the derivative of the NLL has opposite signs; the optimum lies between.
-        outcome_: ``"optimum"``; ``"uncertified"`` where rounding hid the sign of the derivative; ``"separable"`` where
-            every row is right, so that the NLL falls for ever: T is then such that the mean confidence is
-            (m + 1)/(m + 2), the rule of succession, over the m rows whose margin is finite and no tie (1 if m = 0); or
-            ``"uninformative"`` where the logits rank the classes no better than chance: T is then so large, and at
-            least 1, that no two finite logits of a row are more than 0.001 apart.
+        bracket_: (low, high) around T, where the derivative of the NLL has opposite signs; the optimum is between.
+        outcome_: one of the four outcomes.
         passes_: how often all rows were read.
-        impossible_: rows whose label has a logit of −inf; no temperature helps them, so they are left out.
+        impossible_: number of rows whose label has a logit of −inf; no temperature helps these rows, and the fit leaves
+            them out.
 
-    >>> p = Predictions([[4.0, 0.0]] * 10, [0] * 8 + [1] * 2)
-    >>> round(Temperature().fit(p).temperature_, 5)  # the NLL is least where the confidence is 0.8
-    2.88539
+    Example:
+        >>> p = Predictions([[4.0, 0.0]] * 10, [0] * 8 + [1] * 2)
+        >>> round(Temperature().fit(p).temperature_, 5)  # the NLL is lowest at the confidence 0.8
+        2.88539
+
+    References:
+        Guo, Pleiss, Sun & Weinberger (2017), "On Calibration of Modern Neural Networks".
     """
 
     method = "temperature"
@@ -72,16 +86,16 @@ class Temperature(Calibrator):
         return scaled_logits(p, 1.0 / self.temperature_), "logits"
 
     def check_learned(self) -> None:
-        """A temperature is above 0."""
+        """Check that the temperature is above 0."""
         check_positive("temperature_", self.temperature_)
 
     def number_of_parameters(self, classes: int) -> int:
-        """One."""
+        """Return 1."""
         return 1
 
 
 def scaled_logits(p: Predictions, beta: float) -> Floats:
-    """(n, k) β (z − max z): the logits of softmax(β z), none above 0."""
+    """(n, k) β (z − max z): logits of softmax(β z), none above 0."""
     logits = np.array(p.logits, dtype=np.float64)
     logits -= logits.max(axis=1, keepdims=True)
     logits *= beta
@@ -89,48 +103,59 @@ def scaled_logits(p: Predictions, beta: float) -> Floats:
 
 
 def fit_beta(p: Predictions) -> tuple[float, float, float, str, float]:
-    """The β that minimises the NLL, a bracket with certified signs, the outcome, and passes over the rows."""
-    few = p if len(p) <= 4 * _SAMPLE else p.take(np.arange(0, len(p), len(p) // _SAMPLE))
-    start = 1.0 / max(_typical_margin(few), 1e-12)
+    """Minimise the NLL of softmax(β z) over β > 0.
+
+    Large arrays start from the optimum of a sample of about 2,000 rows.
+
+    Args:
+        p: predictions in which no label has a logit of −inf.
+
+    Returns:
+        β, the lower and upper ends of a bracket with certified signs, the outcome as in `Temperature`, and the number
+        of passes over the rows.
+    """
+    sample = p if len(p) <= 4 * _SAMPLE else p.take(np.arange(0, len(p), len(p) // _SAMPLE))
+    start = 1.0 / max(_typical_margin(sample), 1e-12)
     passes = 0.0
-    if few is not p:
-        found = _newton(few, start)
-        if isinstance(found, tuple):
-            start, passes = found[0], found[3] * len(few) / len(p)
-    found = _newton(p, start)
-    if found == "separable":
+    if sample is not p:
+        result = _newton(sample, start)
+        if isinstance(result, tuple):
+            start, passes = result[0], result[3] * len(sample) / len(p)
+    result = _newton(p, start)
+    if result == "separable":
         return _separable(p)
-    if isinstance(found, str):
+    if isinstance(result, str):
         beta = min(1.0, _FLAT / max(_widest_range(p), _FLAT))
-        return beta, beta, beta, found, passes
-    beta, low, high, used = found
-    return beta, low, high, "optimum" if used < _MOST else "uncertified", passes + used
+        return beta, beta, beta, result, passes
+    beta, low, high, used = result
+    return beta, low, high, "optimum" if used < _MAX_PASSES else "uncertified", passes + used
 
 
 def _newton(p: Predictions, start: float) -> tuple[float, float, float, int] | str:
-    """The root of the derivative, a bracket around it of relative width 2·_WIDTH, and passes over the rows.
+    """The root of the derivative, a bracket of relative width 2·_WIDTH around the root, and passes over the rows.
 
-    ``"uninformative"`` if the derivative is not negative at 0, ``"separable"`` if it is negative for ever. Large
-    arrays of single precision are first looked at in single precision; the bracket is of double precision only.
+    The result is ``"uninformative"`` if the derivative is not negative at 0, ``"separable"`` if it is negative
+    everywhere. Large arrays of single precision are first read in single precision; the bracket always uses double
+    precision.
     """
     low, high, beta = 0.0, math.inf, start
     used, certifying, falls_at_zero, rises, curvature = 0, False, False, False, 0.0
     rough = 2 if p.low_precision and len(p) * p.classes >= _ROUGH else 0
-    while used < _MOST:
-        # Where a sign is all that is asked for, the curvature of the pass before will do for a step.
+    while used < _MAX_PASSES:
+        # If only the sign is needed, the curvature of the previous pass suffices for a step.
         slope, bend = _slope(p, beta, torch.float32 if rough else torch.float64, bend=not certifying)
         curvature = curvature if bend is None else bend
         used += 1
         root = beta - slope / curvature if curvature > 0 else math.nan
         if rough:
-            # Two steps in single precision, if they make sense, are all that is taken from it.
+            # Single precision contributes two steps, and only sensible ones.
             rough -= 1
             sensible = beta / 4 < root < 4 * beta
             certifying = sensible and not rough and abs(root - beta) <= 1e-3 * beta
             beta = root * (1 - _WIDTH if certifying else 1) if sensible else beta
             continue
-        if slope == 0 and (endless := _endless(p)):  # so far out that nothing is left of it
-            return endless
+        if slope == 0 and (unbounded := _unbounded(p)):  # so far out that the derivative underflows
+            return unbounded
         if slope < 0:
             low = beta
         else:
@@ -138,17 +163,17 @@ def _newton(p: Predictions, start: float) -> tuple[float, float, float, int] | s
         if high - low <= 2.5 * _WIDTH * low:
             return (low + high) / 2, low, high, used
         if low < root < high and math.isfinite(root):
-            # Close enough that this step is all but exact: look at both sides of where it leads, first below; a point
-            # already known to be just below will do, if the bracket it makes is narrow enough to end.
+            # Close to the root a step is nearly exact: the signs on both sides of its end are checked, first below. A
+            # known point just below suffices if it makes the bracket narrow enough to end.
             certifying = certifying or abs(root - beta) <= 1e-3 * beta
             beta = root * (1 + _WIDTH if low >= root * (1 - 1.4 * _WIDTH) else 1 - _WIDTH) if certifying else root
             if certifying or used < _PATIENCE or math.isfinite(high):
                 continue
         certifying = False
         if math.isinf(high):
-            # Beyond every point so far: is there a far side at all?
-            if not rises and (endless := _endless(p)):
-                return endless
+            # The root is beyond every point so far, if a root exists at all.
+            if not rises and (unbounded := _unbounded(p)):
+                return unbounded
             rises, beta = True, 8 * low
             continue
         if low == 0 and not falls_at_zero:
@@ -160,15 +185,15 @@ def _newton(p: Predictions, start: float) -> tuple[float, float, float, int] | s
     return beta, low, high, used
 
 
-def _endless(p: Predictions) -> str | None:
-    """What to call it if the NLL rises nowhere: every label's logit is a largest one of its row."""
+def _unbounded(p: Predictions) -> str | None:
+    """The outcome if the NLL rises nowhere, because every label's logit is the largest of its row or ties with it."""
     if not (p.true_margin >= 0).all():
         return None
     return "separable" if (p.true_margin > 0).any() or _widest_range(p) > 0 else "uninformative"
 
 
 def _typical_margin(p: Predictions) -> float:
-    """The median distance between the two largest logits of a row, ties left out; 1 if none is finite."""
+    """The median distance between the two largest logits of a row, without ties; 1 if no distance is finite."""
     margins = torch.cat([-z.topk(2, dim=1).values[:, 1] for z, *_ in _blocks(p, torch.float64)])
     margins = margins[(margins > 0) & (margins < -_LOWEST[torch.float64])]
     return float(margins.median()) if len(margins) else 1.0
@@ -181,14 +206,14 @@ def _widest_range(p: Predictions) -> float:
 
 
 def _slope(p: Predictions, beta: float, dtype: torch.dtype, bend: bool) -> tuple[float, float | None]:
-    """First derivative of the mean NLL at β, and if ``bend`` the second; one pass over the rows."""
+    """First derivative of the mean NLL at β, and with ``bend`` the second derivative; one pass over the rows."""
     first = second = 0.0
     for z, low, e, labels in _blocks(p, dtype):
         true = z.gather(1, labels[:, None])[:, 0]
         torch.mul(z, beta, out=e)
         e.exp_()
         if low:
-            e[z <= _LOWEST[dtype]] = 0.0  # also at β = 0: the limit from above
+            e[z <= _LOWEST[dtype]] = 0.0  # at β = 0 too, as the limit from above
         weight = 1.0 / e.sum(1)
         mean = e.mul_(z).sum(1) * weight
         first += float((mean - true).double().sum())
@@ -198,36 +223,35 @@ def _slope(p: Predictions, beta: float, dtype: torch.dtype, bend: bool) -> tuple
 
 
 def _blocks(p: Predictions, dtype: torch.dtype) -> Iterator[tuple[Tensor, bool, Tensor, Tensor]]:
-    """Of every block: logits (b, k) less the largest of their row, none below `_LOWEST`, and whether some are there;
-    room of that shape; labels.
+    """For every block: clipped logits, whether some were clipped, a spare buffer of the same shape, and labels.
 
-    In torch, whose threads share one block: numpy's exponential takes three times as long, and threads of our own
-    wait for the interpreter's lock.
+    The logits (b, k) are relative to the largest logit of their row, and at least `_LOWEST`. Torch's threads share one
+    block: numpy's exponential takes three times as long, and Python threads wait for the interpreter's lock.
     """
     slices = [rows for part in p.parts() for rows in part]
     longest = max(rows.stop - rows.start for rows in slices)
-    given, room = (torch.empty(longest, p.classes, dtype=dtype) for _ in range(2))
+    buffer, spare = (torch.empty(longest, p.classes, dtype=dtype) for _ in range(2))
     for rows in slices:
-        z = torch.from_numpy(p.logit_block(rows, given.numpy()))
+        z = torch.from_numpy(p.logit_block(rows, buffer.numpy()))
         z.sub_(z.amax(1, keepdim=True))
         low = float(z.min()) <= _LOWEST[dtype]
         if low:
             z.clamp_(min=_LOWEST[dtype])
-        yield z, low, room[: len(z)], torch.from_numpy(p.labels[rows].copy())
+        yield z, low, spare[: len(z)], torch.from_numpy(p.labels[rows].copy())
 
 
 def _separable(p: Predictions) -> tuple[float, float, float, str, float]:
-    """β at which the mean confidence is (m + 1)/(m + 2) over the m rows that can move, by bisection in log β.
+    """β at which the mean confidence is (m + 1)/(m + 2) over the m rows that β can change, by bisection in log β.
 
-    A tie stays a tie at every β, and a row whose other logits are −inf stays sure: with them the goal might be out of
-    reach.
+    A tie stays a tie at every β, and a row whose other logits are −inf keeps the confidence 1: with such rows the goal
+    might be out of reach.
     """
     margin = np.where(np.isfinite(p.predicted_margin), p.predicted_margin, 0.0)
     rows = np.flatnonzero(margin > _TIE * np.median(margin[margin > 0]) if margin.any() else margin > 0)
     if len(rows) == 0:
         return 1.0, 1.0, 1.0, "separable", 0.0
     moving, goal = p.take(rows), (len(rows) + 1) / (len(rows) + 2)
-    # At the lower end no row is much surer than 1/2; at the upper one every row is surer than the goal.
+    # At the lower end no confidence is much above 1/2; at the upper end every confidence is above the goal.
     low = 1e-3 / float(margin[rows].max())
     high = 2 * math.log(p.classes * (len(rows) + 2)) / float(margin[rows].min())
     used = 0
