@@ -1,11 +1,11 @@
 """A sharpness reading in units of a full-batch gradient step, along a run at the edge of stability.
 
 ``python benchmarks/curvature.py --data FILE.npz [--out DIR] [--only SECTION ...] [--quick]``. The file holds
-``x_train`` (n, 32, 32, 3) uint8 and ``y_train`` (n,): the first 5,000 images of CIFAR-10 are paper A's workload. The
-network is its 3072-200-200-10 tanh MLP, trained by gradient descent with step 2/30, a reading every ten steps; and
-ResNet-20 on 512 images. Peers are used where they are installed: curvlinops (without its torchvision dependency) with
-scipy's ``eigsh``, and hessian-eigenthings; PyHessian's power iteration is written out here. Sections run alone are
-merged into the figures already in the folder.
+``x_train`` (n, 32, 32, 3) uint8 and ``y_train`` (n,): the first 5,000 images of CIFAR-10 are the workload of Morosini
+et al. (2026). The network is their 3072-200-200-10 tanh MLP, trained by gradient descent with step 2/30, a reading
+every ten steps; and ResNet-20 on 512 images. Peers are used where they are installed: curvlinops (without its
+torchvision dependency) with scipy's ``eigsh``, and hessian-eigenthings; PyHessian's power iteration is written out
+here. Sections run alone are merged into the figures already in the folder.
 """
 
 from __future__ import annotations

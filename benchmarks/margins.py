@@ -1,4 +1,4 @@
-"""Robust margins of paper A's MLP: what the bounds and the attack cost, and how far they are apart.
+"""Robust margins of the MLP of Morosini et al. (2026): what the bounds and the attack cost, and how far they are apart.
 
 ``python benchmarks/margins.py --data FILE.npz [--out DIR] [--quick]``; the file as for ``benchmarks/curvature.py``. The
 3072-200-200-10 tanh MLP after 300 steps of SGD; ε = 2/255 of a pixel's range, in the units of the standardised inputs.

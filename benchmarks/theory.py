@@ -1,4 +1,6 @@
-"""What the theorems cost: per-example Jacobian norms of paper A's MLP, and all certificates of one sample.
+"""What the theorems cost: per-example Jacobian norms of an MLP, and all certificates of one sample.
+
+The MLP is that of Morosini et al. (2026).
 
 ``python benchmarks/theory.py --data FILE.npz [--out DIR] [--quick]``; the file as for ``benchmarks/curvature.py``.
 Costs are in forward and backward passes of the whole set; the peer forms every Jacobian (`torch.func.jacrev`) and takes

@@ -1,7 +1,7 @@
 """How far held-out images are from training images of their class: `python nearest.py DATA/cifar10.npz`.
 
-Corollary B.8 of paper A asks for a held-out set that lies within ε of the training set, label by label, with each
-training image taking the same share of it. That is decided by the data alone.
+Corollary B.8 of Morosini et al. (2026) asks for a held-out set that lies within ε of the training set, label by
+label, with each training image taking the same share of it. That is decided by the data alone.
 """
 
 import sys

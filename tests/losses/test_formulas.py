@@ -69,7 +69,7 @@ def test_label_smoothing(alpha):
 
 
 def test_the_optimum_of_label_smoothing():
-    """Ten classes, α = 0.1: p_y = 0.91 and a margin of log 91 = 4.511 (card D)."""
+    """Ten classes, α = 0.1: p_y = 0.91 and a margin of log 91 = 4.511."""
     z = torch.zeros(1, 10, dtype=torch.float64).requires_grad_()
     loss, y = sf.losses.LabelSmoothing(0.1), torch.tensor([3])
     solver = torch.optim.LBFGS([z], max_iter=200, tolerance_grad=1e-12, line_search_fn="strong_wolfe")

@@ -1,4 +1,4 @@
-"""Objectives: what they need of model and batch, their pitfalls by the cards, and what they remember."""
+"""Objectives: what they need of model and batch, their pitfalls, and what they remember."""
 
 import copy
 import math
@@ -319,7 +319,7 @@ def test_dropout_takes_no_part_in_the_regularisers():
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
 
 
-# --- CalMO (card B1) ---
+# --- CalMO ---
 
 
 def linear(features=6, classes=5):
@@ -444,7 +444,7 @@ def test_costs_are_what_the_study_says():
     assert sf.losses.CalMO(smooth=0.0).gradients == 5
 
 
-# --- the margin-tail objective (card B2) ---
+# --- the margin-tail objective ---
 
 
 @pytest.mark.parametrize("norm", ["inf", 2])
@@ -476,7 +476,7 @@ def test_the_bounded_tail_by_hand():
 
 
 def test_the_tail_is_the_certificate():
-    """At eps = 0 the mean tail is above the calibration error of any predictions (paper A, Theorem 4.1)."""
+    """At eps = 0 the mean tail bounds the calibration error of any predictions (Morosini et al. 2026, Theorem 4.1)."""
     for seed in range(20):
         model, b = network(seed=seed), batch(n=60, seed=seed)
         ball = Ball.of(0.0, "inf", (6,), torch.device("cpu"))

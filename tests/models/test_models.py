@@ -1,4 +1,4 @@
-"""Parameter counts of card J, shapes, and what constructors refuse."""
+"""Parameter counts, shapes, and what constructors refuse."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ import torch
 from surefoot.errors import BadInput
 from surefoot.models import build_model
 
-# name, options, parameters for 10 and for 100 classes (card J; ViT for 1000)
+# name, options, parameters for 10 and for 100 classes (ViT for 1000)
 COUNTS = [
     ("resnet20", {}, 269_722, 275_572),
     ("resnet56", {}, 853_018, 858_868),

@@ -1,4 +1,4 @@
-"""Each rule against hand computations, closed forms and other packages (cards C1 to C7)."""
+"""Each rule against hand computations, closed forms and other packages."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def bowl(theta: Tensor):  # type: ignore[no-untyped-def]
 
 
 class TestSAM:
-    def test_card(self) -> None:
+    def test_a_step_on_a_quadratic(self) -> None:
         theta = quadratic()
         opt = sf.optim.SAM(torch.optim.SGD([theta], lr=0.01), rho=0.1)
         loss = opt.step(bowl(theta))
@@ -142,7 +142,7 @@ class TestSAM:
         assert torch.equal(ours.nan_to_num(7.0), theirs.nan_to_num(7.0))
 
     def test_lambda_bounds(self) -> None:
-        """Paper B, Eq. 2: λ₀ ≤ λ wherever Lemma 1 holds, here on a convex loss."""
+        """Tan et al. (2026), Eq. 2: λ₀ ≤ λ wherever Lemma 1 holds, here on a convex loss."""
         torch.manual_seed(0)
         model = nn.Linear(6, 3).double()
         opt = sf.optim.SAM(torch.optim.SGD(model.parameters(), lr=0.1), rho=0.1)
@@ -284,7 +284,7 @@ class TestASAM:
 
     @given(a=st.floats(0.1, 10.0))
     def test_rescaling_layers_changes_nothing(self, a: float) -> None:
-        """Card C2: (w₁, w₂) → (a w₁, w₂/a) leaves the perturbed loss where it was, with η = 0."""
+        """(w₁, w₂) → (a w₁, w₂/a) leaves the perturbed loss where it was, with η = 0."""
 
         def perturbed(scale: float) -> float:
             torch.manual_seed(0)
@@ -338,7 +338,7 @@ class TestCSAM:
         ("gamma", "p", "factor"), [(1.0, 0.5 + 1e-9, 0.8207), (1.0, 1 - 1e-12, 0.5), (2.0, 1 - 1e-12, 0.25)]
     )
     def test_gradient_factor(self, gamma: float, p: float, factor: float) -> None:
-        """Card C4: (1 + p)^{−γ} [1 − γ p ln p / (1 + p)] times the gradient of cross-entropy."""
+        """(1 + p)^{−γ} [1 − γ p ln p / (1 + p)] times the gradient of cross-entropy."""
         z = torch.tensor([[math.log(p / (1 - p)), 0.0]], dtype=torch.float64, requires_grad=True)
         y = torch.tensor([0])
         loss = (confidence_weight(z, y, gamma) * nn.functional.cross_entropy(z, y, reduction="none")).mean()
@@ -471,7 +471,7 @@ class TestCSAM:
 
 class TestMuon:
     def test_singular_values(self) -> None:
-        """Card C6: [.01, 1] goes into [.682, 1.135]; .0485 at 1e-4."""
+        """[.01, 1] goes into [.682, 1.135]; .0485 at 1e-4."""
         sizes = torch.logspace(-4, 0, 400, dtype=torch.float64)
         sizes = sizes / sizes.norm()
         keep = sizes >= 0.01

@@ -315,7 +315,7 @@ def test_shipped_studies_expand_at_every_scale(path):
                 assert {name.split()[0] for name in printed} <= words
 
 
-@pytest.mark.filterwarnings("ignore:gamma")  # Figure S6 of paper B goes beyond what its Theorem 3 covers
+@pytest.mark.filterwarnings("ignore:gamma")  # Figure S6 of Tan et al. (2026) goes beyond Theorem 3
 def test_shipped_studies_name_parts_that_exist():
     """Models, losses, rules and ensembles with their options, as a worker checks them before the first run."""
     from surefoot.studies.preflight import check_parts

@@ -1,4 +1,4 @@
-"""Theorems of paper A: on random problems against an independent evaluation, in closed form, and on a trained net."""
+"""Theorems of Morosini et al. (2026): random problems evaluated independently, closed forms, a trained network."""
 
 import math
 
@@ -149,7 +149,7 @@ def test_logit_curvature_against_dense_eigenvalues(k):
     p = sf.Predictions(z, np.zeros(40, int)).probs
     dense = [np.linalg.eigvalsh(np.diag(row) - np.outer(row, row))[-1] for row in p]
     assert logit_curvature(p) == pytest.approx(dense, rel=1e-9, abs=1e-15)
-    if k == 2:  # equality with the tighter bound (card A9)
+    if k == 2:  # equality with the tighter bound
         assert logit_curvature_bound(p) == pytest.approx(dense, rel=1e-9)
 
 

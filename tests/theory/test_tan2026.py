@@ -1,4 +1,4 @@
-"""Lemmas and theorems of paper B: the slack's closed form, the corrected exponent, the path."""
+"""Lemmas and theorems of Tan et al. (2026): the slack's closed form, the corrected exponent, the path."""
 
 import math
 
@@ -50,7 +50,7 @@ def test_theorem_3_speaks_of_sure_examples_only():
 
 
 def logistic():
-    """Card H3: w = 0, x = 10, ρ = 0.1; convex, so the condition on κ_min holds."""
+    """w = 0, x = 10, ρ = 0.1; convex, so the condition on κ_min holds."""
     net = torch.nn.Linear(1, 2, bias=False).double()
     with torch.no_grad():
         net.weight.zero_()

@@ -27,7 +27,9 @@ def certify(
         str, typer.Option(help="certified (a lower bound) or pgd (an attack: an estimate).")
     ] = "certified",
     bound: Annotated[str, typer.Option(help="Which lower bound: cheap, crown, interval or lipschitz.")] = "cheap",
-    rho: Annotated[float | None, typer.Option(help="Also paper B's statements, for an ascent of this length.")] = None,
+    rho: Annotated[
+        float | None, typer.Option(help="Also the statements of Tan et al. (2026), for an ascent of this length.")
+    ] = None,
     rows: Annotated[int | None, typer.Option(help="Only the first so many examples.", min=2)] = None,
     tail: Annotated[int, typer.Option(help="How many examples that carry the margin tail to list.", min=1)] = 5,
     figure: Annotated[Path | None, typer.Option(help="Draw those examples: .png, .svg or .pdf.")] = None,

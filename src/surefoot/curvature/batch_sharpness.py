@@ -1,4 +1,4 @@
-"""Batch sharpness: the curvature that stochastic gradient steps feel (card A7; Andreyev & Beneventano 2024)."""
+"""Batch sharpness: the curvature that stochastic gradient steps feel (Andreyev & Beneventano 2024)."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def curvature_along_sam(
     tol: float = 1e-2,
     max_matvecs: int = 100,
 ) -> list[PathPoint]:
-    """κ_min and κ_max at ``points`` places from θ to θ̃ = θ + ρ g/‖g‖ (paper B, Section 4 and Figure 2; card H1).
+    """κ_min and κ_max at ``points`` places from θ to θ̃ = θ + ρ g/‖g‖ (Tan et al. 2026, Section 4, Figure 2).
 
     Each place starts from the eigenvectors of the one before. The residual of κ_min is at most ``tol`` times its own
     size, that of κ_max ``tol`` times the larger of both, unless ``max_matvecs`` products did not suffice. The

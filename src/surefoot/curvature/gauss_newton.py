@@ -1,4 +1,4 @@
-"""The Gauss–Newton matrix G = (1/n) Σ J_iᵀ H_z,i J_i as a matrix-free operator (paper A, Section 4; card A6)."""
+"""The Gauss–Newton matrix G = (1/n) Σ J_iᵀ H_z,i J_i as a matrix-free operator (Morosini et al. 2026, Section 4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Hessian of the training loss as a matrix-free operator; it is indefinite (cards A6 and H)."""
+"""The Hessian of the training loss as a matrix-free operator; it is indefinite."""
 
 from __future__ import annotations
 

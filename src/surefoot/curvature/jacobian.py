@@ -1,4 +1,4 @@
-"""Exact spectral norms ‖J_θ(x_i)‖ of each example's Jacobian ∂z/∂θ (paper A, Section 4; card A9)."""
+"""Exact spectral norms ‖J_θ(x_i)‖ of each example's Jacobian ∂z/∂θ (Morosini et al. 2026, Section 4)."""
 
 from __future__ import annotations
 

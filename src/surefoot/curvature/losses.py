@@ -30,7 +30,7 @@ class LogitLoss(Protocol):
 
 
 class CrossEntropy:
-    """−log p_y; H_z = diag(p) − p pᵀ (paper A, Section 4), which no label enters."""
+    """−log p_y; H_z = diag(p) − p pᵀ (Morosini et al. 2026, Section 4), which no label enters."""
 
     needs_labels = False
 
@@ -51,7 +51,7 @@ class CrossEntropy:
 class SquaredError:
     """Squared distance of the logits to the one-hot label, in one of three conventions.
 
-    ``"mean"`` averages over the k classes, H_z = (2/k) I (paper A, Appendix D, and torch's MSELoss);
+    ``"mean"`` averages over the k classes, H_z = (2/k) I (Morosini et al. 2026, Appendix D; torch's MSELoss);
     ``"half"`` is ½‖·‖², H_z = I (Cohen et al. 2021); ``"sum"`` is ‖·‖², H_z = 2 I.
     """
 

@@ -1,4 +1,4 @@
-"""AdaFocal: a focal γ for each range of sureness, moved by the gap there each epoch (Ghosh et al. 2022; card D)."""
+"""AdaFocal: a focal γ for each range of sureness, moved by the gap there each epoch (Ghosh et al. 2022)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AR-AdaLS: labels smoothed by how easily an example is attacked (Qin et al. 2021; card D)."""
+"""AR-AdaLS: labels smoothed by how easily an example is attacked (Qin et al. 2021)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cross-entropy and a calibration error of the batch: MMCE (kernel), MDCA (by class), soft-binned ECE; card D.
+"""Cross-entropy and a calibration error of the batch: MMCE (kernel), MDCA (by class), soft-binned ECE.
 
 All of them are of the global batch, over every rank.
 """

@@ -1,4 +1,4 @@
-"""CalMO: predictions that keep still nearby, margins that do not fall steeply (paper A's first version; card B1)."""
+"""CalMO: predictions that keep still nearby, margins that do not fall steeply (Morosini et al. 2026, first version)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["CalMO"]
 
 
 class CalMO(Objective):
-    """CE(x, y) + λ_r KL(p(x) ‖ p(x_adv)) + λ_s ‖∇ₓ m(x, y)‖₂², the mean over the batch (card B1).
+    """CE(x, y) + λ_r KL(p(x) ‖ p(x_adv)) + λ_s ‖∇ₓ m(x, y)‖₂², the mean over the batch.
 
     x_adv comes from ``steps`` steps of gradient ascent on the cross-entropy, started at x. With the authors' three
     steps of 2/255 the ball of 8/255 is never left: 6/255 is how far they get. The slope is that at x alone, in the

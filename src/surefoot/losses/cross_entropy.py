@@ -29,7 +29,7 @@ class CrossEntropy(Loss):
 class LabelSmoothing(Loss):
     """(1 − α) ℓ + α · mean_k(−log p_k): α/K on every class, the label's own included, as torch has it (Szegedy 2016).
 
-    Others put α/(K − 1) on the wrong classes alone: their α is ours times (K − 1)/K (card D). The optimum has
+    Others put α/(K − 1) on the wrong classes alone: their α is ours times (K − 1)/K. The optimum has
     p_y = 1 − α + α/K, and so a finite margin.
 
     Args:
@@ -52,7 +52,7 @@ class LabelSmoothing(Loss):
 class ConfidencePenalty(Loss):
     """ℓ − β H(p), H the entropy in nats (Pereyra et al. 2017).
 
-    Where a reference averages H over the classes too, its β is ours times K (card D).
+    Where a reference averages H over the classes too, its β is ours times K.
     """
 
     def __init__(self, beta: float = 0.1, reduction: str = "mean") -> None:

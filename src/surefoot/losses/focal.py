@@ -1,4 +1,4 @@
-"""Focal losses: less weight on examples that are already sure (Lin 2017, Mukhoti 2020, Tao 2023; card D)."""
+"""Focal losses: less weight on examples that are already sure (Lin 2017, Mukhoti 2020, Tao 2023)."""
 
 from __future__ import annotations
 

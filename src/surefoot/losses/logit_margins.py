@@ -1,4 +1,4 @@
-"""Bounds on how far logits may spread: MbLS (Liu et al. 2022) and ACLS (Park et al. 2023); card D."""
+"""Bounds on how far logits may spread: MbLS (Liu et al. 2022) and ACLS (Park et al. 2023)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The margin-tail objective: the tail bound of paper A's Theorem 4.1 at first-order robust margins (card B2; ours)."""
+"""Margin-tail objective (ours): the bound of Morosini et al. (2026), Theorem 4.1, at first-order robust margins."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def first_order_margins(
 
 
 class MarginTail(Objective):
-    """CE + α · tail + β · mean (ε‖∇ₓ m‖_*)² (card B2; ours).
+    """CE + α · tail + β · mean (ε‖∇ₓ m‖_*)² (ours).
 
     The tail is the mean of T(m̃) = (K−1)e^{−m̃} / (1 + (K−1)e^{−m̃}), which lies in [0, 1), so that mislabelled examples
     cannot take over; at ε = 0 it is above the calibration error itself. ``form="log"`` takes τ log mean e^{−m̃/τ} over

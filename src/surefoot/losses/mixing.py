@@ -1,4 +1,4 @@
-"""Mixed inputs: mixup (Zhang et al. 2018), and MIT-L, which takes mixtures apart again (Wang et al. 2023); card D."""
+"""Mixed inputs: mixup (Zhang et al. 2018), and MIT-L, which takes mixtures apart again (Wang et al. 2023)."""
 
 from __future__ import annotations
 

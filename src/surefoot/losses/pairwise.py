@@ -1,4 +1,4 @@
-"""CPC: the label above each rival, and rivals level with one another, by pairs (Cheng & Vasconcelos 2022; card D)."""
+"""CPC: the label above each rival, and rivals level with one another, by pairs (Cheng & Vasconcelos 2022)."""
 
 from __future__ import annotations
 

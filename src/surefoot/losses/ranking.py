@@ -1,4 +1,4 @@
-"""CRL: confidences in the order of how often examples were right so far (Moon et al. 2020; card D)."""
+"""CRL: confidences in the order of how often examples were right so far (Moon et al. 2020)."""
 
 from __future__ import annotations
 

@@ -13,9 +13,11 @@ _NAMES = {"mean": "mse", "half": "mse-half", "sum": "mse-sum"}
 
 
 class SquaredError(Loss):
-    """‖z − e_y‖² divided by K (``"mean"``; paper A, Appendix D), halved (``"half"``), or as it is (``"sum"``).
+    """‖z − e_y‖² divided by K (``"mean"``), halved (``"half"``), or as it is (``"sum"``).
 
-    The optimum has logits e_y, whose softmax is sure of nothing: e/(e + K − 1) (card A10).
+    Appendix D of Morosini et al. (2026) has the mean.
+
+    The optimum has logits e_y, whose softmax is sure of nothing: e/(e + K − 1).
 
     >>> import torch
     >>> SquaredError("half")(torch.zeros(2, 5), torch.tensor([0, 1]))

@@ -57,7 +57,7 @@ class BalCAL(Objective):
     """λ CE(z) + (1 − λ) CE(z′ √(B / (u n_k))): n_k examples of class k, u classes, in a batch of B.
 
     z is the learnt head's, z′ the fixed one's. After each epoch λ is bisected so that the mean confidence on the
-    training set is δ times its accuracy; where the learnt head alone is not too sure, λ is 1 (card D).
+    training set is δ times its accuracy; where the learnt head alone is not too sure, λ is 1.
     ``model = objective.wrap(model)`` puts the two heads in; λ is kept in the model.
 
     Args:

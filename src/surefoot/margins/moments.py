@@ -1,4 +1,4 @@
-"""The exponential margin moment Q = mean exp(−m) of paper A (Section 4), in log space."""
+"""The exponential margin moment Q = mean exp(−m) (Morosini et al. 2026, Section 4), in log space."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The robust true margin m_ε(x, y) = inf over a ball around x of z_y − max_{j≠y} z_j (paper A, Section 4)."""
+"""Robust true margins m_ε(x, y) = inf over a ball around x of z_y − max_{j≠y} z_j (Morosini et al. 2026, Section 4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fully connected networks; paper A's is 3072-200-200-10 with tanh (Cohen et al. 2021)."""
+"""Fully connected networks; Morosini et al. (2026) train 3072-200-200-10 with tanh, as Cohen et al. (2021) do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""bSAM: SAM as a relaxed Bayes objective, with a variance for every weight (Möllenhoff & Khan 2023; card C5)."""
+"""bSAM: SAM as a relaxed Bayes objective, with a variance for every weight (Möllenhoff & Khan 2023)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""BulkSGD and DomSGD: SGD outside, or inside, the space of the sharpest directions (Song, Ahn & Yun 2025; card C7)."""
+"""BulkSGD and DomSGD: SGD outside, or inside, the space of the sharpest directions (Song, Ahn & Yun 2025)."""
 
 from __future__ import annotations
 

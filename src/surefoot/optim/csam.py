@@ -1,4 +1,4 @@
-"""CSAM: SAM whose outer loss is softer on examples it is already sure of (paper B, Eq. 4 and Algorithm 1; card C4)."""
+"""CSAM: SAM whose outer loss is softer on examples it is already sure of (Tan et al. 2026, Eq. 4)."""
 
 from __future__ import annotations
 
@@ -63,7 +63,8 @@ class CSAM(SAM):
         self.gamma, self.detach = non_negative("gamma", gamma), detach
         if self.gamma > 2:
             warnings.warn(
-                f"gamma = {gamma:g} is above 2, where paper B shows that calibration gets worse; take 0.5, 1 or 2",
+                f"gamma = {gamma:g} is above 2, where Tan et al. (2026) show that calibration gets worse; "
+                "take 0.5, 1 or 2",
                 stacklevel=2,
             )
         self._plain = _Mean()

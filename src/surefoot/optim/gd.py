@@ -1,4 +1,4 @@
-"""Gradient descent: SGD by its honest name where the gradient is of the whole training set (card C8)."""
+"""Gradient descent: SGD by its honest name where the gradient is of the whole training set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Muon: momentum made orthogonal for weight matrices, AdamW for everything else (Jordan et al. 2024; card C6)."""
+"""Muon: momentum made orthogonal for weight matrices, AdamW for everything else (Jordan et al. 2024)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SAM, ASAM and VASSO: the gradient at the worst point nearby, and three ways to look for it (cards C1 to C3)."""
+"""SAM, ASAM and VASSO: the gradient at the worst point nearby, and three ways to look for it."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class TwoPass(BaseOptimizer):
             unsynchronised, ``with model.no_sync() if opt.alone else contextlib.nullcontext(): …``.
         over_ranks: the mean over ranks of a number of this rank's examples, for ``last``; set by a loop over ranks.
         last: what the last step did: ``loss``, ``perturbed_loss``, ``epsilon`` (‖ε‖₂ over all parameters), and
-            paper B's ``lambda`` and ``lambda0`` (its Eq. 2; they mean something for cross-entropy).
+            ``lambda`` and ``lambda0`` of Tan et al. (2026), Eq. 2; they mean something for cross-entropy.
     """
 
     needs_closure = True
@@ -234,7 +234,7 @@ class TwoPass(BaseOptimizer):
             scale = moved[0][0] / ascent.norm
             return scale * ascent.length, scale * ascent.slope
         sizes = (rho / ascent.norm * total_norm(directions) for rho, (_, directions) in parts.items())
-        return math.hypot(*sizes), math.nan  # paper B's bound is for one radius
+        return math.hypot(*sizes), math.nan  # the bound of Tan et al. (2026) is for one radius
 
     def _pass(self, phase: str, parameters: Sequence[Tensor], closure: Closure) -> Any:
         self.phase = phase
@@ -248,7 +248,9 @@ class TwoPass(BaseOptimizer):
 
 
 def entropy_coefficients(loss: float, perturbed: float, slope: float) -> dict[str, float]:
-    """Paper B's λ = (1 − p̃)/(1 − p) and its lower bound λ₀ = (1 − p̃)/(1 − e^{⟨g, ε⟩/2} p̃) (Theorem 1 and Eq. 2).
+    """λ = (1 − p̃)/(1 − p) and its lower bound λ₀ = (1 − p̃)/(1 − e^{⟨g, ε⟩/2} p̃).
+
+    See Tan et al. (2026), Theorem 1 and Eq. 2.
 
     p = exp(−loss) is the geometric mean of the true classes' probabilities, p̃ that at the perturbed point, and
     ⟨g, ε⟩ = ρ ‖g‖ for SAM. λ₀ is infinite where e^{⟨g, ε⟩/2} p̃ ≥ 1: Lemma 1 would put p above 1.

@@ -51,8 +51,8 @@ def official(clean: str, kind: str, severity: int, root: Path | None, size: int 
 def held_out(names: list[str]) -> NDArray[np.bool_]:
     """Which validation images are kept for choices and temperature: every fifth by the order of their file names.
 
-    Paper B (with Minderer et al. 2021) holds out 20 % of ImageNet's validation set and does not say which; by file name
-    the same images are left out of ImageNet and of each corruption.
+    Tan et al. (2026), with Minderer et al. (2021), hold out 20 % of ImageNet's validation set and do not say which; by
+    file name the same images are left out of ImageNet and of each corruption.
 
     >>> held_out(["b", "a", "c", "e", "d", "f"]).tolist()
     [False, True, False, False, False, True]

@@ -1,4 +1,4 @@
-"""Paper B's protocol: values chosen on validation with one method, and taken over by the others."""
+"""The protocol of Tan et al. (2026): values chosen on validation with one method, and taken over by the others."""
 
 from __future__ import annotations
 

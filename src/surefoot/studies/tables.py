@@ -1,4 +1,4 @@
-"""The kinds of tables: summaries, paper A's correlations, its two hypotheses, comparisons, predictions. No torch."""
+"""The kinds of tables: summaries, correlations, two hypotheses, comparisons, predictions. No torch."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _summary(study: GatheredStudy, spec: TableSpec) -> Table:
 
 
 def _correlation(study: GatheredStudy, spec: TableSpec) -> Table:
-    """Paper A's Table 1: a column a method, a row a measure, the paper's figures below ours."""
+    """Table 1 of Morosini et al. (2026): a column a method, a row a measure, the paper's figures below ours."""
     metrics = list(spec.metrics or ("train.ece", "train.kce", "test.ece", "test.kce"))
     whole = {name: with_sharpness(name) for name in metrics}
     measures = {
@@ -170,7 +170,10 @@ _ON_THE_WAY = {
 
 
 def _hypotheses(study: GatheredStudy, spec: TableSpec) -> Table:
-    """Paper A, Section 3.2: does a flat end, or do flat directions on the way, go with a low calibration error?"""
+    """Does a flat end, or do flat directions on the way, go with a low calibration error?
+
+    The two hypotheses are those of Morosini et al. (2026), Section 3.2.
+    """
     rows = rows_of(study, spec, list(_ON_THE_WAY))
     baseline = _baseline(spec, rows) if rows else None
     found: list[tuple[str, list[Cell]]] = []

@@ -1,4 +1,4 @@
-"""Every statement of paper A on one model and its data: measure what they speak of, then compare."""
+"""Every statement of Morosini et al. (2026) on one model and its data: measure what they speak of, then compare."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def certify(
     loss: str = "ce",
     bins: int = 15,
 ) -> list[Certificate]:
-    """Theorems 4.1 and 4.2, Lemmas B.1–B.5, Remark B.6, Proposition B.7, Corollary B.8 and Appendix D of paper A.
+    """Theorems 4.1 and 4.2, Lemmas B.1–B.5, Remark B.6, Proposition B.7, Corollary B.8 and Appendix D.
 
     Args:
         eps: radius of the ball for robust margins, in the units of ``inputs``, a scalar or one for each channel;

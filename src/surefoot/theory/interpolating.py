@@ -1,4 +1,4 @@
-"""Theorem 4.2 of paper A (interpolating regime): ECE and the margin moment bound each other, and sharpness."""
+"""Theorem 4.2 of Morosini et al. (2026), interpolating regime: ECE and margin moment bound each other and sharpness."""
 
 from __future__ import annotations
 

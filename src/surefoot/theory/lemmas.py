@@ -1,4 +1,4 @@
-"""Lemmas B.1–B.5 and Remark B.6 of paper A on a sample."""
+"""Lemmas B.1–B.5 and Remark B.6 of Morosini et al. (2026) on a sample."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Theorem 4.1 of paper A (overlap regime): one margin moment bounds calibration error and sharpness from above."""
+"""Theorem 4.1 of Morosini et al. (2026), overlap regime: a margin moment bounds calibration error and sharpness."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lemmas 1–2 and Theorems 1–3 of paper B along one ascent θ → θ̃ = θ + ρ g/‖g‖ (card H)."""
+"""Lemmas 1–2 and Theorems 1–3 of Tan et al. (2026) along one ascent θ → θ̃ = θ + ρ g/‖g‖."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def sam_step(model: nn.Module, inputs: Any, labels: Any, rho: float, points: int
 
 
 def entropy_slack(log_p: Any, log_p_tilde: Any) -> Floats:
-    """(n,) ℓ(p̃) − [ℓ(p) − λH(p) + H(p̃)] = (1−p̃)(logit p − logit p̃) + (p−p̃)(−ln p)/(1−p) (Theorems 1 and 2, card H4).
+    """(n,) ℓ(p̃) − [ℓ(p) − λH(p) + H(p̃)] = (1−p̃)(logit p − logit p̃) + (p−p̃)(−ln p)/(1−p) (Theorems 1 and 2).
 
     Exactly the slack of the theorem, without cancellation; never negative where p̃ ≤ p, always where p̃ > p.
     """

@@ -1,4 +1,4 @@
-"""What the statements of paper A speak of: n examples under one model, with the quantities that they relate."""
+"""The quantities that the statements of Morosini et al. (2026) relate, for n examples under one model."""
 
 from __future__ import annotations
 

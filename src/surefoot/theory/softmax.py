@@ -1,4 +1,4 @@
-"""What one margin says of one softmax: Lemmas B.2–B.4 of paper A as functions, printed and tighter (card A9)."""
+"""What one margin says of one softmax: Lemmas B.2–B.4 of Morosini et al. (2026), printed and tighter."""
 
 from __future__ import annotations
 

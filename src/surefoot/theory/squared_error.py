@@ -1,4 +1,4 @@
-"""Appendix D of paper A: what squared error on logits does to confidence and curvature."""
+"""Appendix D of Morosini et al. (2026): what squared error on logits does to confidence and curvature."""
 
 from __future__ import annotations
 

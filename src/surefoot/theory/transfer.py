@@ -1,4 +1,4 @@
-"""Proposition B.7 and Corollary B.8 of paper A: from training margins over a ball to the test ECE, and when.
+"""Proposition B.7 and Corollary B.8 of Morosini et al. (2026): from training margins over a ball to the test ECE.
 
 The corollary asks that the test distribution be a coupling of the training set within ε, label by label. Its second
 marginal is the training set itself: every training example must take exactly 1/n of the test mass from its own ball,

@@ -1,4 +1,4 @@
-"""What a reading tells of the way that SAM climbs, θ → θ̃ = θ + ρ g/‖g‖ (paper B, Figure 2)."""
+"""What a reading tells of the way that SAM climbs, θ → θ̃ = θ + ρ g/‖g‖ (Tan et al. 2026, Figure 2)."""
 
 from __future__ import annotations
 

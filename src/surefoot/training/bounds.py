@@ -1,4 +1,4 @@
-"""What the theorems of paper A say at a reading: bounds, slack, and whether every one of them holds."""
+"""What the theorems of Morosini et al. (2026) say at a reading: bounds, slack, and whether all of them hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do calibration error and sharpness move together over a run? (Paper A, Table 1.) Torch is not needed."""
+"""Do calibration error and sharpness move together over a run? (Morosini et al. 2026, Table 1.) Torch is not needed."""
 
 from __future__ import annotations
 
@@ -24,6 +24,6 @@ def correlation(readings: Readings, one: str, other: str) -> float:
 
 
 def sharpness_correlations(readings: Readings) -> dict[str, float]:
-    """The correlation of each calibration error with Gauss–Newton sharpness: a row of paper A's Table 1."""
+    """The correlation of each calibration error with Gauss–Newton sharpness (Morosini et al. 2026, Table 1)."""
     names = [f"{part}.{metric}" for part in ("train", "test") for metric in ("ece", "kce")]
     return {name: correlation(readings, name, "sharpness") for name in names}

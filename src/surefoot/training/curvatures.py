@@ -161,7 +161,7 @@ class Curvatures:
         return (3.0 if self._passes == 1 else 8.0) * found.batches  # small batches pay for their checks
 
     def _ascent(self, record: Record) -> float:
-        """κ_min on the way from θ to θ̃ on the training examples, and λ (paper B, Figure 2)."""
+        """κ_min on the way from θ to θ̃ on the training examples, and λ (Tan et al. 2026, Figure 2)."""
         x, y = self._parts["train"]
         count = self.count("train")
         if count < len(y):

@@ -1,4 +1,4 @@
-"""Paper B's Figure 1 drawn by matplotlib: how sure a network is, and how often it is right where it is so sure."""
+"""Figure 1 of Tan et al. (2026) by matplotlib: how sure a network is, and how often it is right where it is so."""
 
 from __future__ import annotations
 

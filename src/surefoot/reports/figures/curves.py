@@ -40,7 +40,7 @@ def mean_curve(runs: Sequence[RunFacts], name: str) -> tuple[Floats, Floats]:
 
 @dataclass(frozen=True)
 class ConfidenceCurve:
-    """Paper B's Figure 1 for one reading: shares of examples by confidence, and accuracy by bin; NaN if it is empty."""
+    """Shares of examples by confidence, and accuracy by bin; NaN if it is empty (Tan et al. 2026, Figure 1)."""
 
     step: int
     shares: Floats

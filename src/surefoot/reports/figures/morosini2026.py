@@ -1,4 +1,4 @@
-"""Paper A's figures: what training does to loss, calibration and sharpness."""
+"""The figures of Morosini et al. (2026): what training does to loss, calibration and sharpness."""
 
 from __future__ import annotations
 

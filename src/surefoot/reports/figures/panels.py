@@ -29,7 +29,8 @@ def _both(name: str, title: str, unit: str, *, log: bool = False) -> Panel:
     return Panel(name, title, unit, f"train.{name}", f"test.{name}", log)
 
 
-# Paper A's Figures 1, 2, A2 to A7 and A9 to A15 show these, in this order; the last two are the cause, and a cure.
+# Figures 1, 2, A2 to A7 and A9 to A15 of Morosini et al. (2026) show these, in this order; the last two are the
+# cause, and a cure.
 PANELS = (
     _both("nll", "Cross-entropy", "mean, nats", log=True),
     _both("accuracy", "Accuracy", "share of right answers"),

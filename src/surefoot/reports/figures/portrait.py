@@ -1,4 +1,4 @@
-"""The phase portrait: calibration error against sharpness (paper A, Figures A1 and A8), and their correlations."""
+"""Phase portraits of calibration error and sharpness (Morosini et al. 2026, Figures A1 and A8), and correlations."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def horizon(
 
 
 def correlations(run: RunFacts) -> dict[str, Any]:
-    """A row of paper A's Table 1: Pearson's r of ECE and KCE with Gauss–Newton sharpness, train and test.
+    """Pearson's r of ECE and KCE with Gauss–Newton sharpness, train and test (Morosini et al. 2026, Table 1).
 
     Also Spearman's ρ of train ECE with it, and by how many readings sharpness leads. The whole journal is used.
     """

@@ -1,4 +1,4 @@
-"""ECE on clean data, untouched and after each calibrator, drawn by matplotlib (paper B, Figure 3 (a) and (b))."""
+"""ECE on clean data, untouched and after each calibrator, drawn by matplotlib (Tan et al. 2026, Figure 3 (a), (b))."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How runs end along an axis of numbers, a study's ρ or γ or learning rate (paper B, Figures S5 and S6)."""
+"""How runs end along an axis of numbers, a study's ρ or γ or learning rate (Tan et al. 2026, Figures S5, S6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Paper B's figures: SAM's ascent, temperatures, radius and exponent."""
+"""The figures of Tan et al. (2026): SAM's ascent, temperatures, radius and exponent."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _AFTER = "after a temperature"
 
 
 def ascent(drawn: Sequence[Drawn]) -> Figure | None:
-    """Paper B's Figure 2 from readings of ``ascent``; without them how far it goes, and the factors λ and λ₀."""
+    """Figure 2 from readings of ``ascent``; without them how far it goes, and the factors λ and λ₀."""
     climbed = next((each for each in drawn if len(curve(each[0], "ascent.kappa_0")[0])), None)
     if climbed is not None:
         return _climb(climbed[0])
@@ -87,7 +87,7 @@ def _climb(run: RunFacts) -> Figure:
 
 
 def temperature(drawn: Sequence[Drawn]) -> Figure | None:
-    """Paper B's Figure 3: ECE before and after temperature scaling at the end, and over training."""
+    """Figure 3: ECE before and after temperature scaling at the end, and over training."""
     from matplotlib.patches import Patch
 
     groups = [[run for run in group if run.outcome in ("finished", "tracked")]
@@ -143,7 +143,7 @@ def _hatched(colour: str) -> dict[str, Any]:
 
 
 def sweep_figure(drawn: Sequence[Drawn]) -> Figure | None:
-    """Paper B's Figures S5 and S6: accuracy, ECE and entropy at the end along ρ, γ or any other axis of numbers."""
+    """Figures S5 and S6: accuracy, ECE and entropy at the end along ρ, γ or any other axis of numbers."""
     found, note = first_few(sweeps([run for run, _ in drawn]), 4)
     if not found:
         return None

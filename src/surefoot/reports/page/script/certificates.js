@@ -4,7 +4,7 @@ const hasBounds = (run) => Object.keys(run.curves).some((name) => name.startsWit
 
 const certificates = {
   id: "certificates", title: "Certificates",
-  says: "Paper A's bounds on the training set over the run. The line is the quantity, dashes the bound as printed, dots the tighter one; the space between is slack.",
+  says: "The bounds of Morosini et al. (2026) on the training set over the run. The line is the quantity, dashes the bound as printed, dots the tighter one; the space between is slack.",
   draw(node) {
     if (!state.data.runs.some(hasBounds)) { node.append(nothing("The theorems were not read in these runs; turn them on with track.bounds = true.")); return; }
     const run = hasBounds(current()) ? current() : state.data.runs.find(hasBounds);

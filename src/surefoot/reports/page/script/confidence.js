@@ -1,4 +1,4 @@
-// Paper B's Figure 1 for any two runs: how sure they are at the end, and how right.
+// Figure 1 of Tan et al. (2026) for any two runs: how sure they are at the end, and how right.
 
 const confidence = {
   id: "confidence", title: "Confidence",

@@ -36,6 +36,6 @@ const portrait = {
     node.append(el("h3", {}, "Correlation with sharpness over the run"), table(
       ["Run", "train ECE", "train KCE", "test ECE", "test KCE", "ρ train ECE", "lead"],
       runs.slice(0, 60).map((run) => [named(run), r(run, "train.ece"), r(run, "train.kce"), r(run, "test.ece"), r(run, "test.kce"), r(run, "spearman"), shown(run.correlations.lead, 0)])),
-    el("p", { class: "quiet" }, "Pearson's r of a calibration error with Gauss–Newton sharpness (a row of paper A's Table 1); ρ is Spearman's; lead is by how many readings sharpness goes before train ECE. All readings count, not only those drawn."));
+    el("p", { class: "quiet" }, "Pearson's r of a calibration error with Gauss–Newton sharpness (a row of Table 1 of Morosini et al. 2026); ρ is Spearman's; lead is by how many readings sharpness goes before train ECE. All readings count, not only those drawn."));
   },
 };
