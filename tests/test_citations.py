@@ -15,6 +15,7 @@ LABEL = re.compile(r"\b[Pp]apers? ?[AB]\b|paper[-_][ab](?![a-z])|\b[Cc]ards? [A-
 # Former names that are accepted, and the pages and tests that say so.
 FORMER = {
     "docs/MIGRATING.md",
+    "src/surefoot/deprecated.py",
     "src/surefoot/studies/aliases.py",
     "studies/reproduce.sh",
     "tests/studies/test_aliases.py",

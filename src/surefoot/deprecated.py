@@ -31,6 +31,8 @@ OLD_MODULES: Mapping[str, str] = {
     "surefoot.optim.names": "surefoot.optim.registry",
     "surefoot.optim.rules": "surefoot.optim.base",
     "surefoot.reports.figures.names": "surefoot.reports.figures.labels",
+    "surefoot.reports.figures.paper_a": "surefoot.reports.figures.morosini2026",
+    "surefoot.reports.figures.paper_b": "surefoot.reports.figures.tan2026",
     "surefoot.reports.figures.repaired": "surefoot.reports.figures.recalibration",
     "surefoot.reports.figures.strokes": "surefoot.reports.figures.mpl_style",
     "surefoot.reports.figures.thin": "surefoot.reports.figures.downsample",
