@@ -47,7 +47,7 @@ def folder_of(place: Path, runs: int, readings: int, going: int) -> list[Path]:
     for name in range(runs):
         run = place / f"{name:016x}"
         run.mkdir()
-        spec = {"rule": {"name": "sgd", "lr": 0.1}, "seed": name, "stop": {"steps": 10 * readings, "batch": 32}}
+        spec = {"optimizer": {"name": "sgd", "lr": 0.1}, "seed": name, "stop": {"steps": 10 * readings, "batch": 32}}
         (run / "spec.json").write_text(canonical(spec))
         (run / "journal.jsonl").write_bytes(journals[name % len(journals)])
         (run / "timings.jsonl").write_bytes(timings)

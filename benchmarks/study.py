@@ -51,7 +51,7 @@ sf.study(json.loads(sys.stdin.read()), sys.argv[1], workers=2)
 BASE = """
 data = {{ name = "digits", train = 300, noisy = 0.2 }}
 model = {{ name = "mlp", widths = [64, 64] }}
-rule = {{ name = "sgd", lr = 0.05, momentum = 0.9 }}
+optimizer = {{ name = "sgd", lr = 0.05, momentum = 0.9 }}
 stop = {{ steps = {steps}, batch = 32 }}
 track = {{ every = {every} }}
 """

@@ -38,7 +38,7 @@ def test_train_then_again_then_status(folder):
 
 
 def test_divergence_exits_with_three(folder):
-    done = surefoot("train", "spec.toml", "--set", "rule.lr=1e38", cwd=folder)
+    done = surefoot("train", "spec.toml", "--set", "optimizer.lr=1e38", cwd=folder)
     assert done.exit_code == 3
     assert "diverged at step" in done.stdout
 
@@ -46,8 +46,8 @@ def test_divergence_exits_with_three(folder):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ("rule.name=sgdd", "did you mean 'sgd'"),
-        ("rule.momentumm=0.9", "did you mean 'momentum'"),
+        ("optimizer.name=sgdd", "did you mean 'sgd'"),
+        ("optimizer.momentumm=0.9", "did you mean 'momentum'"),
         ("model.name=resnet21", "did you mean 'resnet"),
         ("model.name=resnet20", "images of 3 channels"),
         ("data.name=cifar10", "SUREFOOT_DATA"),

@@ -10,7 +10,7 @@ from surefoot.errors import BadInput
 from surefoot.training.spec import spec_of
 from tests.curvature.cases import case
 
-RUN = {"rule": {"name": "sgd", "lr": 0.1}, "stop": {"steps": 1}}
+RUN = {"optimizer": {"name": "sgd", "lr": 0.1}, "stop": {"steps": 1}}
 
 
 @pytest.mark.parametrize("name", ["mlp", "convolution"])

@@ -96,7 +96,7 @@ def spec(rule="sgd", lr=0.1, seed=0, steps=1000):
         "seed": seed,
         "data": {"name": "digits", "train": 300},
         "model": {"name": "mlp", "widths": [64]},
-        "rule": {"name": rule, "lr": lr},
+        "optimizer": {"name": rule, "lr": lr},
         "stop": {"steps": steps, "batch": 32},
     }
 

@@ -8,7 +8,7 @@ from surefoot.training.records import canonical, encode
 def begin(place, steps=1000, stop=None, rule="sgd", seed=0):
     """A run that has begun."""
     place.mkdir(parents=True)
-    spec = {"rule": {"name": rule, "lr": 0.1}, "seed": seed, "stop": stop or {"steps": steps, "batch": 10}}
+    spec = {"optimizer": {"name": rule, "lr": 0.1}, "seed": seed, "stop": stop or {"steps": steps, "batch": 10}}
     (place / "spec.json").write_text(canonical(spec) + "\n")
     (place / "facts.json").write_text(json.dumps({"data": {"train": 205}}))
     return place

@@ -85,11 +85,11 @@ def test_figures_of_a_sweep_and_of_ascents(tmp_path, monkeypatch):
     base = {
         "data": {"name": "digits", "train": 40, "test": 30},
         "model": {"name": "mlp", "widths": [4]},
-        "rule": {"name": "sam", "base": {"name": "sgd", "lr": 0.1}},
+        "optimizer": {"name": "sam", "base": {"name": "sgd", "lr": 0.1}},
         "stop": {"steps": 4},
         "track": {"every": 2, "curvature": False, "ascent": True},
     }
-    radii = {"rho": {"key": "rule.rho", "values": [0.05, "1/10", 0.2]}}
+    radii = {"rho": {"key": "optimizer.rho", "values": [0.05, "1/10", 0.2]}}
     sf.study({"name": "radii", "base": base, "axes": radii, "seeds": [0]}, out=tmp_path / "radii", workers=1)
     written, _ = save_figures(tmp_path / "radii", tmp_path / "figs")
     assert sorted(path.name for path in written) == list(some)

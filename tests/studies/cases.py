@@ -14,8 +14,8 @@ STUDY = {
     },
     "axes": {
         "method": [
-            {"name": "SGD", "rule": {"name": "sgd", "lr": 0.2}},
-            {"name": "AdamW", "rule": {"name": "adamw", "lr": 0.01}},
+            {"name": "SGD", "optimizer": {"name": "sgd", "lr": 0.2}},
+            {"name": "AdamW", "optimizer": {"name": "adamw", "lr": 0.01}},
         ]
     },
     "tables": [

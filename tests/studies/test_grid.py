@@ -17,8 +17,8 @@ from surefoot.studies.spec import read_study, study_of
 from surefoot.training.spec import spec_of
 from tests.studies.cases import small
 
-LR = {"key": "rule.lr", "values": [0.1, 0.3]}
-SAM = {"name": "SAM", "rule": {"name": "sam", "base": "sgd"}, "over": {"lr": {"key": "rule.base.lr"}}}
+LR = {"key": "optimizer.lr", "values": [0.1, 0.3]}
+SAM = {"name": "SAM", "optimizer": {"name": "sam", "base": "sgd"}, "over": {"lr": {"key": "optimizer.base.lr"}}}
 STUDIES = Path(__file__).parents[2] / "studies"
 SHAPES = {"digits": (1, 8, 8), "tiny-imagenet": (3, 64, 64), "imagenet": (3, 224, 224)}
 SHIPPED = [path for path in sorted(STUDIES.rglob("*.toml")) if "base" in tomllib.loads(path.read_text())]
@@ -33,7 +33,7 @@ def labels(**changes):
 
 
 def test_the_grid_is_the_product_in_order():
-    axes = {"method": [{"name": "SGD", "rule": "sgd"}, SAM], "lr": LR}
+    axes = {"method": [{"name": "SGD", "optimizer": "sgd"}, SAM], "lr": LR}
     runs = plan(axes=axes, seeds=[0, 7]).runs
     assert [run.label for run in runs] == [
         "SGD lr=0.1 seed=0",
@@ -45,16 +45,16 @@ def test_the_grid_is_the_product_in_order():
         "SAM lr=0.3 seed=0",
         "SAM lr=0.3 seed=7",
     ]
-    assert runs[3].spec.rule.options == {"lr": 0.3}
+    assert runs[3].spec.optimizer.options == {"lr": 0.3}
     assert runs[3].spec.seed == 7
-    assert runs[6].spec.rule.options == {"base": {"name": "sgd", "lr": 0.3}}
+    assert runs[6].spec.optimizer.options == {"base": {"name": "sgd", "lr": 0.3}}
     assert runs[6].values == {"method": "SAM", "lr": 0.3}
     assert len({run.id for run in runs}) == 8
 
 
 def test_names_of_runs_do_not_change():
     """An id names a folder on somebody's disk: this one must be found again by later versions."""
-    (run,) = plan(seeds=[3], axes={"method": [{"name": "GD", "rule": {"name": "gd", "lr": 0.5}}]}).runs
+    (run,) = plan(seeds=[3], axes={"method": [{"name": "GD", "optimizer": {"name": "gd", "lr": 0.5}}]}).runs
     digest = DatasetIndex(None).of("digits").digest
     assert run.id == run.spec.run_id(digest)
     again = spec_of(run.spec.resolved())
@@ -65,9 +65,9 @@ def test_names_of_runs_do_not_change():
 def test_an_entry_may_have_its_own_values_its_own_key_or_no_such_axis():
     axes = {
         "method": [
-            {"name": "SGD", "rule": "sgd"},
-            {"name": "AdamW", "rule": "adamw", "over": {"lr": [0.001]}},
-            {"name": "Muon", "rule": "muon", "over": {"lr": False}},
+            {"name": "SGD", "optimizer": "sgd"},
+            {"name": "AdamW", "optimizer": "adamw", "over": {"lr": [0.001]}},
+            {"name": "Muon", "optimizer": "muon", "over": {"lr": False}},
         ],
         "lr": LR,
     }
@@ -80,21 +80,21 @@ def test_an_entry_may_have_its_own_values_its_own_key_or_no_such_axis():
 
 
 def test_fractions_are_numbers_and_stay_readable():
-    axes = {"method": [{"name": "GD", "rule": "gd"}], "lr": {"key": "rule.lr", "values": ["2/70", "2/30"]}}
+    axes = {"method": [{"name": "GD", "optimizer": "gd"}], "lr": {"key": "optimizer.lr", "values": ["2/70", "2/30"]}}
     runs = plan(axes=axes, seeds=[0]).runs
     assert [run.label for run in runs] == ["GD lr=2/70 seed=0", "GD lr=2/30 seed=0"]
-    assert [run.spec.rule.options["lr"] for run in runs] == [2 / 70, 2 / 30]
+    assert [run.spec.optimizer.options["lr"] for run in runs] == [2 / 70, 2 / 30]
 
 
 def test_values_that_agree_in_four_digits_are_told_apart():
-    axes = {"lr": {"key": "rule.lr", "values": [0.100001, 0.100002]}}
-    base = small()["base"] | {"rule": "sgd"}
+    axes = {"lr": {"key": "optimizer.lr", "values": [0.100001, 0.100002]}}
+    base = small()["base"] | {"optimizer": "sgd"}
     assert labels(axes=axes, base=base, seeds=[0], tables=[]) == ["lr=0.100001 seed=0", "lr=0.100002 seed=0"]
 
 
 def test_zipped_axes_go_together():
     axes = {
-        "method": [{"name": "SGD", "rule": "sgd"}],
+        "method": [{"name": "SGD", "optimizer": "sgd"}],
         "lr": LR,
         "wd": {"key": "rule.weight_decay", "values": [0, 0.1]},
         "batch": {"key": "stop.batch", "values": [10, "full"]},
@@ -108,12 +108,14 @@ def test_zipped_axes_go_together():
     ]
     with pytest.raises(BadInput, match=r"equally long; got lr with 2, wd with 1"):
         plan(axes=axes | {"wd": {"key": "rule.weight_decay", "values": [0]}}, zip={"tuned": ["lr", "wd"]})
-    entries = {"method": [{"name": "A", "rule": "sgd"}, {"name": "B", "rule": "sgd"}], "lr": LR}
+    entries = {"method": [{"name": "A", "optimizer": "sgd"}, {"name": "B", "optimizer": "sgd"}], "lr": LR}
     assert labels(axes=entries, zip={"pairs": ["method", "lr"]}, seeds=[0]) == ["A lr=0.1 seed=0", "B lr=0.3 seed=0"]
 
 
 def test_an_entry_may_differ_at_one_scale():
-    axes = {"method": [{"name": "GD", "rule": "gd", "stop": {"steps": 9}, "at": {"short": {"stop": {"steps": 3}}}}]}
+    axes = {
+        "method": [{"name": "GD", "optimizer": "gd", "stop": {"steps": 9}, "at": {"short": {"stop": {"steps": 3}}}}]
+    }
     study = study_of(small(scales={"long": {}, "short": {"stop": {"steps": 5}}}, axes=axes, tables=[]))
     steps = {scale: make_plan(study, scale, DatasetIndex(None)).runs[0].spec.stop.steps for scale in ("long", "short")}
     assert steps == {"long": 9, "short": 3}
@@ -127,7 +129,7 @@ def test_scales_are_laid_over_the_base():
         "long": {"stop": {"epochs": 5}, "seeds": [1]},
         "other": {"data": {"name": "digits", "train": 90}, "over": {"lr": [0.5]}},
     }
-    axes = {"method": [{"name": "SGD", "rule": "sgd"}], "lr": LR}
+    axes = {"method": [{"name": "SGD", "optimizer": "sgd"}], "lr": LR}
     study = study_of(small(scales=scales, scale="long", axes=axes))
     long = make_plan(study, None, DatasetIndex(None)).runs
     assert [run.label for run in long] == ["SGD lr=0.1 seed=1", "SGD lr=0.3 seed=1"]
@@ -143,12 +145,12 @@ def test_scales_are_laid_over_the_base():
 
 
 def test_a_table_with_another_name_replaces_the_one_below():
-    below = {"rule": {"name": "sgd", "momentum": 0.9}, "loss": "ce"}
-    assert merged(below, {"rule": {"name": "gd"}})["rule"] == {"name": "gd"}
-    assert merged(below, {"rule": {"lr": 1}})["rule"] == {"name": "sgd", "momentum": 0.9, "lr": 1}
+    below = {"optimizer": {"name": "sgd", "momentum": 0.9}, "loss": "ce"}
+    assert merged(below, {"optimizer": {"name": "gd"}})["optimizer"] == {"name": "gd"}
+    assert merged(below, {"optimizer": {"lr": 1}})["rule"] == {"name": "sgd", "momentum": 0.9, "lr": 1}
     assert merged(below, {"loss": {"name": "ce", "x": 1}})["loss"] == {"name": "ce", "x": 1}
-    assert below == {"rule": {"name": "sgd", "momentum": 0.9}, "loss": "ce"}
-    assert put({}, "rule.base.lr", 1) == {"rule": {"base": {"lr": 1}}}
+    assert below == {"optimizer": {"name": "sgd", "momentum": 0.9}, "loss": "ce"}
+    assert put({}, "optimizer.base.lr", 1) == {"optimizer": {"base": {"lr": 1}}}
     with pytest.raises(BadInput, match="'seed' is a value, not a table"):
         put({"seed": 3}, "seed.x", 1)
     with pytest.raises(BadInput, match="a key is a path"):
@@ -166,12 +168,12 @@ REFUSED = {
     "no name": ({"name": ""}, "name"),
     "a path for a name": ({"name": "../x"}, "name"),
     "empty axis": ({"axes": {"method": []}}, "axes.method: is empty"),
-    "empty values": ({"axes": {"lr": {"key": "rule.lr", "values": []}}}, "axes.lr.values: values must be a list"),
+    "empty values": ({"axes": {"lr": {"key": "optimizer.lr", "values": []}}}, "axes.lr.values: values must be a list"),
     "values without a key": ({"axes": {"lr": [0.1, 0.2]}}, "needs its key"),
-    "a value twice": ({"axes": {"lr": {"key": "rule.lr", "values": [1, 1]}}}, "given twice"),
-    "a table as value": ({"axes": {"lr": {"key": "rule.lr", "values": [{}]}}}, "for tables take entries"),
+    "a value twice": ({"axes": {"lr": {"key": "optimizer.lr", "values": [1, 1]}}}, "given twice"),
+    "a table as value": ({"axes": {"lr": {"key": "optimizer.lr", "values": [{}]}}}, "for tables take entries"),
     "a name twice": ({"axes": {"method": [METHOD[0], METHOD[0]]}}, "two entries have the same name"),
-    "an entry without a name": ({"axes": {"method": [{"rule": "sgd"}]}}, "axes.method.0.name: Field required"),
+    "an entry without a name": ({"axes": {"method": [{"optimizer": "sgd"}]}}, "axes.method.0.name: Field required"),
     "the same run twice": ({"axes": {"method": [METHOD[0], METHOD[0] | {"name": "SGD again"}]}}, "are the same run"),
     "the same label twice": (
         {"axes": {"a": [METHOD[0] | {"name": "A B"}, METHOD[1] | {"name": "A"}],
@@ -192,7 +194,9 @@ REFUSED = {
     "a seed twice": ({"seeds": [1, 1]}, "seeds must be different"),
     "no seed": ({"seeds": []}, "seeds"),
     "too many runs": ({"limit": 5}, "more than 5 runs; make an axis shorter, or raise limit"),
-    "an unknown rule": ({"axes": {"method": [{"name": "A", "rule": "sgdd"}]}}, "A seed=0: rule must be.*mean 'sgd'"),
+    "an unknown optimizer": (
+        {"axes": {"method": [{"name": "A", "optimizer": "sgdd"}]}}, "A seed=0: optimizer must be.*mean 'sgd'"
+    ),
     "too much data": ({"base": small()["base"] | {"data": {"train": 1400, "val": 100}}}, "must be at most 1,438"),
     "a choice on the test set": ({"select": {"method": "SGD", "axes": ["lr"], "metric": "test.nll"}}, "on validation"),
     "a choice by nobody": ({"select": {"method": "SDG", "axes": ["lr"]}}, "did you mean 'SGD'"),
@@ -225,7 +229,9 @@ REFUSED = {
         {"tables": [{"name": "t", "metrics": ["test.ece"], "paper": {"test.eec": {"SGD": "1"}}}]}, "mean 'test.ece'",
     ),
     "a baseline that is no row": ({"tables": [{"name": "t", "kind": "compare", "baseline": "SDG"}]}, "mean 'SGD'"),
-    "division by nothing": ({"axes": {"method": METHOD, "lr": {"key": "rule.lr", "values": ["1/0"]}}}, "denominator"),
+    "division by nothing": (
+        {"axes": {"method": METHOD, "lr": {"key": "optimizer.lr", "values": ["1/0"]}}}, "denominator"
+    ),
 }  # fmt: skip
 
 
@@ -280,7 +286,7 @@ def test_runs_are_counted_before_they_are_made():
     """10³⁰ of them."""
     axes = {f"a{i}": {"key": "checkpoint", "values": list(range(1, 1001))} for i in range(10)}
     with pytest.raises(BadInput, match="more than 1,000,000,000 runs"):
-        plan(base=small()["base"] | {"rule": "gd"}, axes=axes, limit=10**9)
+        plan(base=small()["base"] | {"optimizer": "gd"}, axes=axes, limit=10**9)
 
 
 def test_files_that_are_none(tmp_path):
@@ -294,9 +300,9 @@ def test_files_that_are_none(tmp_path):
 
 def test_costs_count_passes():
     assert set(PASSES) == set(RULES)
-    spec = spec_of({"rule": "sam", "stop": {"steps": 30, "batch": 20}})
+    spec = spec_of({"optimizer": "sam", "stop": {"steps": 30, "batch": 20}})
     assert (steps_of(spec, 60), cost_of(spec, 60)) == (30, 20.0)
-    bulk = spec_of({"rule": {"name": "bulk", "k": 3, "refresh": 10}, "stop": {"epochs": 2, "batch": "full"}})
+    bulk = spec_of({"optimizer": {"name": "bulk", "k": 3, "refresh": 10}, "stop": {"epochs": 2, "batch": "full"}})
     assert (steps_of(bulk, 60), cost_of(bulk, 60)) == (2, 2 + 2 * 8)
 
 
@@ -327,7 +333,7 @@ def test_shipped_studies_name_parts_that_exist():
             for run in make_plan(study, scale, DatasetIndex(None, lenient=True)).runs:
                 spec = run.spec
                 large = [str(spec.model)] if spec.data.name != "digits" else []  # slow to build: once each
-                parts = tuple(large or map(str, (spec.model, spec.loss, spec.rule, spec.ensemble)))
+                parts = tuple(large or map(str, (spec.model, spec.loss, spec.optimizer, spec.ensemble)))
                 if parts not in known:
                     check_parts(spec, SHAPES.get(spec.data.name, (3, 32, 32)), 10)
                 known.add(parts)

@@ -536,7 +536,7 @@ def test_values_are_chosen_on_validation_and_taken_over(tmp_path):
     assert len(scores) == 4  # the wildest learning rate diverged and was no candidate
     taken = [task.run for task in result.tasks if task.run.shown["method"] == "SAM"]
     assert [(run.shown["lr"], run.shown["wd"]) for run in taken] == [best, best]
-    assert taken[0].spec.rule.options["base"] == {
+    assert taken[0].spec.optimizer.options["base"] == {
         "name": "sgd",
         "lr": taken[0].values["lr"],
         "weight_decay": taken[0].values["wd"],

@@ -57,7 +57,7 @@ def certify(
     step = None
     if rho is not None:
         step = sam_step(opened.model, inputs, labels, rho, points=5)
-        found += sam_certificates(step, gamma=float(opened.spec.rule.options.get("gamma", 1.0)))
+        found += sam_certificates(step, gamma=float(opened.spec.optimizer.options.get("gamma", 1.0)))
     heavy = _tail(opened, inputs, labels, tail)
     if figure is not None:
         from surefoot.reports.tail import save_tail

@@ -14,7 +14,7 @@ __all__ = ["demo"]
 
 _SGD = {"name": "sgd", "lr": 0.05, "momentum": 0.9}
 # name -> rule, batch
-_RULES: dict[str, tuple[dict[str, Any], int | str]] = {
+_OPTIMIZERS: dict[str, tuple[dict[str, Any], int | str]] = {
     "GD": ({"name": "gd", "lr": 1.0}, "full"),
     "SGD": (_SGD, 32),
     "AdamW": ({"name": "adamw", "lr": 0.003}, 32),
@@ -25,7 +25,7 @@ _RULES: dict[str, tuple[dict[str, Any], int | str]] = {
 }
 _CHOSEN = (
     "300 of scikit-learn's digits, a fifth of their labels replaced by wrong ones, an MLP 64-64-64-10 with tanh: few\n"
-    "and noisy enough that the network must grow sharp before it fits them. 60 readings over {steps:,} steps a rule."
+    "and noisy enough that the network must grow sharp before it fits them. 60 readings over {steps:,} steps each."
 )
 
 
@@ -33,7 +33,7 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder for the runs, the figure and the page.")] = Path("demo"),
     steps: Annotated[int, typer.Option(help="Steps of each run.", min=10)] = 1500,
 ) -> None:
-    """Train a small network on scikit-learn's digits under seven step rules, and watch sureness follow sharpness."""
+    """Train a small network on scikit-learn's digits under seven optimizers, and watch calibration follow sharpness."""
     import time
 
     from surefoot.cli.terminal import progress_bar, terminal
@@ -51,9 +51,11 @@ def demo(
     with progress_bar("training") as tick:
         for place, each in enumerate(plan.runs):
             result = run(
-                each.spec, out / "runs", watch=lambda step, of, *_, at=place: tick(at * of + step, len(_RULES) * of)
+                each.spec,
+                out / "runs",
+                watch=lambda step, of, *_, at=place: tick(at * of + step, len(_OPTIMIZERS) * of),
             )
-            runs[each.shown["rule"]] = read_journal(result.folder / "journal.jsonl")[0]
+            runs[each.shown["optimizer"]] = read_journal(result.folder / "journal.jsonl")[0]
     terminal().print(_table(runs))
     typer.echo(
         "r: Pearson's correlation of a calibration error with the sharpness (λ_max of the Gauss–Newton matrix) over\n"
@@ -81,7 +83,10 @@ def _plan(steps: int) -> Plan:
             "track": {"every": often, "histograms": True, "bounds": 10 * often, "batch_sharpness": 15 * often},
         },
         "axes": {
-            "rule": [{"name": name, "rule": rule, "stop": {"batch": batch}} for name, (rule, batch) in _RULES.items()]
+            "optimizer": [
+                {"name": name, "optimizer": optimizer, "stop": {"batch": batch}}
+                for name, (optimizer, batch) in _OPTIMIZERS.items()
+            ]
         },
     }
     return make_plan(study_of(table), None, DatasetIndex(None))
@@ -94,7 +99,7 @@ def _table(runs: dict[str, list[dict[str, Any]]]) -> Any:
 
     table = Table(box=None, pad_edge=False)
     headings = (
-        "rule",
+        "optimizer",
         "r train\nECE",
         "\nKCE",
         "r test\nECE",
@@ -105,7 +110,7 @@ def _table(runs: dict[str, list[dict[str, Any]]]) -> Any:
         "\nECE",
     )
     for heading in headings:
-        table.add_column(heading, justify="left" if heading == "rule" else "right", no_wrap=True)
+        table.add_column(heading, justify="left" if heading == "optimizer" else "right", no_wrap=True)
     for name, readings in runs.items():
         last = readings[-1]
         peak = max(r["sharpness"] for r in readings)

@@ -34,7 +34,7 @@ def status(
 
         methods = {place.folder: read_run(place).method for place in places(folder)}
         curves = {
-            f"{methods.get(each, run['rule'])} {run['id'][:6]}": read_journal(each / JOURNAL)[0]
+            f"{methods.get(each, run['optimizer'])} {run['id'][:6]}": read_journal(each / JOURNAL)[0]
             for run, each in zip(runs, run_folders(folder), strict=True)
         }
         save_trajectories(curves, figure)
@@ -42,13 +42,13 @@ def status(
         typer.echo(canonical({"runs": runs}))
         return
     table = Table(box=None, pad_edge=False)
-    for heading in ("run", "rule", "seed", "outcome", "step", "test accuracy", "test ECE", "sharpness"):
-        left = heading in ("run", "rule", "outcome")
+    for heading in ("run", "optimizer", "seed", "outcome", "step", "test accuracy", "test ECE", "sharpness"):
+        left = heading in ("run", "optimizer", "outcome")
         table.add_column(heading, justify="left" if left else "right", no_wrap=left)
     for run in runs:
         shown = [_number(run["last"].get(key)) for key in ("test.accuracy", "test.ece", "sharpness")]
         of = "" if run["steps"] is None else f"/{run['steps']:,}"
-        table.add_row(run["id"], run["rule"], str(run["seed"]), run["outcome"], f"{run['step']:,}{of}", *shown)
+        table.add_row(run["id"], run["optimizer"], str(run["seed"]), run["outcome"], f"{run['step']:,}{of}", *shown)
     terminal().print(table)
 
 

@@ -18,7 +18,7 @@ _SHOWN = ("train.accuracy", "test.accuracy", "train.ece", "test.ece", "test.nll"
 def train(
     spec: Annotated[Path, typer.Argument(help="A .toml file that says what the run is.")],
     set_: Annotated[
-        list[str] | None, typer.Option("--set", help="Change the spec: rule.lr=0.1; may be repeated.")
+        list[str] | None, typer.Option("--set", help="Change the spec: optimizer.lr=0.1; may be repeated.")
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder of runs; the run's own folder is named by its spec.")] = Path(
         "runs"

@@ -63,7 +63,7 @@ def build_optimizer(
         raise BadInput("model has no trainable parameter")
     if around == "operator":
         if curvature is None:
-            raise BadInput(f"{name} needs the curvature of the training loss and cannot be the base of another rule")
+            raise BadInput(f"{name} needs the curvature of the training loss, so it cannot be the base of an optimizer")
         return _built(name, build, [p for _, p in named], {"operator": curvature(), **given})
     return _built(name, build, named, given)
 
@@ -76,12 +76,12 @@ def _built(name: str, build: Callable[..., Optimizer], around: Any, options: Map
         raise
     except (TypeError, ValueError) as error:
         shown = ", ".join(f"{key}={value!r}" for key, value in options.items() if key != "operator")
-        raise BadInput(f"rule {name} cannot take {shown}: {' '.join(str(error).split())}") from error
+        raise BadInput(f"optimizer {name} cannot take {shown}: {' '.join(str(error).split())}") from error
 
 
 def _found(name: str) -> tuple[Callable[..., Optimizer], str]:
     if name not in RULES:
-        raise BadInput(f"rule must be one of {', '.join(RULES)}; got {name!r}{suggest(name, RULES)}")
+        raise BadInput(f"optimizer must be one of {', '.join(RULES)}; got {name!r}{suggest(name, RULES)}")
     return RULES[name]
 
 
@@ -91,4 +91,4 @@ def _check(name: str, build: Callable[..., Optimizer], options: Mapping[str, Any
     check_options(name, options, accepted)
     for each in accepted:
         if parameters[each].default is inspect.Parameter.empty and each not in options:
-            raise BadInput(f"{name} needs {each}; give it as rule.{each}")
+            raise BadInput(f"{name} needs {each}; give it as optimizer.{each}")

@@ -17,6 +17,7 @@ from surefoot.files import open_plain
 from surefoot.reports.columns import Columns, read_columns, whole_lines
 from surefoot.reports.frames import sound_frame
 from surefoot.reports.places import Place
+from surefoot.spellings import current_keys
 from surefoot.training.journal import ARRAYS, JOURNAL, TIMINGS
 from surefoot.training.records import decode, decode_nonfinite
 
@@ -76,6 +77,7 @@ def read_run(place: Place, wanted: Callable[[str], bool] = lambda name: True) ->
     except BadInput as error:
         columns = read_columns(place.folder / "none")
         notes.append(str(error))
+    spec = current_keys(spec)
     ended = isinstance(result.get("outcome"), str)
     tracked = not (place.folder / "spec.json").exists() and len(columns) > 0
     if columns.harmed is not None and (ended or _goes_on(place.folder / JOURNAL, columns.harmed)):
@@ -87,9 +89,9 @@ def read_run(place: Place, wanted: Callable[[str], bool] = lambda name: True) ->
         outcome = "damaged"
     final = _table(result.get("final")) or _last(place.folder / JOURNAL, len(columns))
     seconds, pace = _clock(place.folder / TIMINGS)
-    rule, seed = _table(spec.get("rule")), spec.get("seed")
+    optimizer, seed = _table(spec.get("optimizer")), spec.get("seed")
     name = place.folder.name if place.study is not None else place.label or place.folder.name
-    method = place.method or str(rule.get("name") or name)[:_NAME]
+    method = place.method or str(optimizer.get("name") or name)[:_NAME]
     step = result.get("step") if isinstance(result.get("step"), int) else final.get("step")
     steps = _table(spec.get("stop")).get("steps")
     return RunFacts(
@@ -97,7 +99,7 @@ def read_run(place: Place, wanted: Callable[[str], bool] = lambda name: True) ->
         outcome=outcome,
         method=method,
         label=_label(place, method, tracked),
-        rate=_rate(rule, final),
+        rate=_rate(optimizer, final),
         seed=seed if isinstance(seed, int) else place.seed,
         step=int(number(step)) if math.isfinite(number(step)) else 0,
         steps=place.steps or (steps if isinstance(steps, int) else None),
@@ -193,9 +195,9 @@ def _last(path: Path, count: int) -> dict[str, Any]:
     return next((each for each in found if each is not None and "diverged" not in each), {})
 
 
-def _rate(rule: dict[str, Any], final: dict[str, Any]) -> float:
+def _rate(optimizer: dict[str, Any], final: dict[str, Any]) -> float:
     """The learning rate as the spec has it; a schedule changes what the last reading says."""
-    for table in (rule, _table(rule.get("base"))):
+    for table in (optimizer, _table(optimizer.get("base"))):
         if math.isfinite(number(table.get("lr"))):
             return number(table["lr"])
     return number(final.get("lr"))

@@ -15,8 +15,8 @@ _LONGEST = 600  # letters of a value; a page is no place for more
 def flat(table: dict[str, Any], before: str = "") -> dict[str, Any]:
     """``table`` without tables in it; a value that would fill a page is cut.
 
-    >>> flat({"rule": {"name": "sgd", "lr": 0.1}, "seed": 0})
-    {'rule.name': 'sgd', 'rule.lr': 0.1, 'seed': 0}
+    >>> flat({"optimizer": {"name": "sgd", "lr": 0.1}, "seed": 0})
+    {'optimizer.name': 'sgd', 'optimizer.lr': 0.1, 'seed': 0}
     """
     found: dict[str, Any] = {}
     for key, value in table.items():

@@ -41,13 +41,13 @@ def cost_of(spec: RunSpec, rows: int) -> float:
     BulkSGD and DomSGD also pay for their directions: about 2 (k + 1) products of two passes each time they are found.
     What readings cost is not counted.
     """
-    name = spec.rule.name
+    name = spec.optimizer.name
     if name not in PASSES:
-        raise BadInput(f"rule must be one of {', '.join(PASSES)}; got {name!r}{suggest(name, PASSES)}")
+        raise BadInput(f"optimizer must be one of {', '.join(PASSES)}; got {name!r}{suggest(name, PASSES)}")
     steps = steps_of(spec, rows)
     found = steps * PASSES[name] * GRADIENTS.get(spec.loss.name, 1) * _size(spec, rows) / rows * _members(spec)
     if name in ("bulk", "dom"):
-        k, refresh = (spec.rule.options.get(option, default) for option, default in (("k", 5), ("refresh", 1)))
+        k, refresh = (spec.optimizer.options.get(option, default) for option, default in (("k", 5), ("refresh", 1)))
         if isinstance(k, int) and isinstance(refresh, int) and refresh > 0:
             found += math.ceil(steps / refresh) * 4 * (k + 1)
     return found

@@ -14,7 +14,7 @@ from typing import Any
 
 from surefoot.errors import BadInput, StorageFault
 from surefoot.files import open_plain, replace_file
-from surefoot.studies.aliases import current_name, former_name
+from surefoot.spellings import current_name, former_name
 from surefoot.studies.plan import Plan
 from surefoot.training.journal import read_to
 from surefoot.training.lock import is_locked

@@ -10,7 +10,7 @@ from surefoot.errors import BadInput
 __all__ = ["merged", "put"]
 
 # Where a bare word stands for a table with that name.
-_NAMED = ("data", "model", "loss", "rule", "schedule", "base", "ensemble")
+_NAMED = ("data", "model", "loss", "optimizer", "schedule", "base", "ensemble")
 # Of which a run has one: the layer above decides which.
 _EITHER = {"steps": "epochs", "epochs": "steps"}
 
@@ -20,8 +20,8 @@ def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
 
     A table that gives another ``name`` replaces the one below whole: options belong to the thing they are named with.
 
-    >>> merged({"rule": {"name": "sgd", "momentum": 0.9}, "stop": {"steps": 5}}, {"rule": "gd", "stop": {"batch": 2}})
-    {'rule': {'name': 'gd'}, 'stop': {'steps': 5, 'batch': 2}}
+    >>> merged({"optimizer": {"name": "sgd", "lr": 1}, "stop": {"steps": 5}}, {"optimizer": "gd", "stop": {"batch": 2}})
+    {'optimizer': {'name': 'gd'}, 'stop': {'steps': 5, 'batch': 2}}
     """
     found = dict(below)
     for key, value in above.items():
@@ -40,12 +40,12 @@ def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
 def put(table: Mapping[str, Any], key: str, value: Any) -> dict[str, Any]:
     """``table`` with ``value`` at a dotted path; the tables on the way are made.
 
-    >>> put({"rule": "sgd"}, "rule.lr", 0.1)
-    {'rule': {'name': 'sgd', 'lr': 0.1}}
+    >>> put({"optimizer": "sgd"}, "optimizer.lr", 0.1)
+    {'optimizer': {'name': 'sgd', 'lr': 0.1}}
     """
     parts = key.split(".")
     if not all(part.strip() for part in parts):
-        raise BadInput(f"a key is a path such as rule.lr; got {key!r}")
+        raise BadInput(f"a key is a path such as optimizer.lr; got {key!r}")
     above: Any = value
     for part in reversed(parts):
         above = {part: above}

@@ -35,4 +35,4 @@ def check_parts(spec: RunSpec, shape: tuple[int, ...], classes: int) -> None:
     objective = objective_of(spec, Facts(1, classes, torch.tensor))
     with torch.device("meta"):
         model = network_of(spec, objective, shape, classes)
-    build_optimizer(spec.rule.name, model, spec.rule.options, lambda: _NoCurvature(model))
+    build_optimizer(spec.optimizer.name, model, spec.optimizer.options, lambda: _NoCurvature(model))

@@ -279,7 +279,7 @@ class Runner:
         for run in self._wanted(self.plan.runs):
             spec, facts = run.spec.resolved(), self._library.of(run.spec.data.name)
             assert facts is not None
-            parts = [spec["model"], spec["loss"], spec["rule"], spec.get("ensemble")]
+            parts = [spec["model"], spec["loss"], spec["optimizer"], spec.get("ensemble")]
             key = canonical([*parts, facts.shape, facts.classes])
             if key not in self._checked and key not in found:
                 found[key] = {"label": run.label, "spec": spec, "shape": facts.shape, "classes": facts.classes}

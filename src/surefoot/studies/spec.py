@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from surefoot.errors import BadInput
 from surefoot.metrics.registry import check_validation
-from surefoot.studies.aliases import current_name, former_name
+from surefoot.spellings import current_key, current_keys, current_name, former_name
 from surefoot.studies.measures import check_measure
 from surefoot.training.spec import clear_error, read_toml
 from surefoot.validation import suggest
@@ -48,6 +48,13 @@ def _values(given: Any) -> Any:
     return tuple(given)
 
 
+def _current(given: Any) -> Any:
+    """Run tables with current keys, a dotted path with a current key, anything else as it is."""
+    if isinstance(given, Mapping):
+        return current_keys(given)
+    return current_key(given) if isinstance(given, str) else given
+
+
 class Override(_Table):
     """What an entry or a scale changes about an axis of values: other values, another key, or no such axis.
 
@@ -65,6 +72,11 @@ class Override(_Table):
             return {"absent": True}
         return {"values": given} if isinstance(given, list) else given
 
+    @field_validator("key", mode="before")
+    @classmethod
+    def _current_key(cls, given: Any) -> Any:
+        return _current(given)
+
     @field_validator("values", mode="before")
     @classmethod
     def _checked(cls, given: Any) -> Any:
@@ -81,6 +93,16 @@ class EntrySpec(BaseModel):
     name: str = Field(min_length=1)
     over: dict[str, Override] = {}
     at: dict[str, dict[str, Any]] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _current(cls, given: Any) -> Any:
+        return _current(given)
+
+    @field_validator("at", mode="before")
+    @classmethod
+    def _current_at(cls, given: Any) -> Any:
+        return {scale: _current(table) for scale, table in given.items()} if isinstance(given, Mapping) else given
 
     def tables(self, scale: str | None) -> list[dict[str, Any]]:
         """The run tables at a scale, the upper ones last."""
@@ -102,9 +124,14 @@ class AxisSpec(_Table):
             if not given:
                 raise ValueError("is empty; give it entries, or a key and values")
             if not all(isinstance(each, Mapping) for each in given):
-                raise ValueError('a list of values needs its key: { key = "rule.lr", values = [...] }')
+                raise ValueError('a list of values needs its key: { key = "optimizer.lr", values = [...] }')
             return {"entries": given}
         return given
+
+    @field_validator("key", mode="before")
+    @classmethod
+    def _current_key(cls, given: Any) -> Any:
+        return _current(given)
 
     @field_validator("values", mode="before")
     @classmethod
@@ -131,6 +158,11 @@ class ScaleSpec(BaseModel):
     model_config = ConfigDict(extra="allow", frozen=True)
     seeds: tuple[int, ...] | None = None
     over: dict[str, Override] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _current(cls, given: Any) -> Any:
+        return _current(given)
 
     @property
     def tables(self) -> dict[str, Any]:
@@ -227,6 +259,11 @@ class StudySpec(_Table):
     scales: dict[str, ScaleSpec] = {}
     select: SelectSpec | None = None
     tables: tuple[TableSpec, ...] = ()
+
+    @field_validator("base", mode="before")
+    @classmethod
+    def _current_base(cls, given: Any) -> Any:
+        return _current(given)
 
     @model_validator(mode="after")
     def _names_fit(self) -> StudySpec:

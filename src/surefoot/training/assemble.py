@@ -99,7 +99,7 @@ def assemble(spec: RunSpec, data: Prepared, ranks: Ranks = ALONE) -> Assembled:
     def curvature() -> Sharpness:
         return Sharpness(model, *own(train), loss, ranks=over)
 
-    optimizer = build_optimizer(spec.rule.name, model, spec.rule.options, curvature)
+    optimizer = build_optimizer(spec.optimizer.name, model, spec.optimizer.options, curvature)
     size = rows if spec.stop.batch == "full" else int(spec.stop.batch)
     if size > rows:
         raise BadInput(f"stop.batch is {size:,}, and there are {rows:,} training examples; make it 'full'")

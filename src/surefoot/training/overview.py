@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from surefoot.spellings import current_keys
 from surefoot.training.journal import read_journal
 from surefoot.training.records import decode_nonfinite
 
@@ -27,13 +28,13 @@ def run_folders(folder: Path) -> list[Path]:
 
 
 def _one(place: Path) -> dict[str, Any]:
-    spec, result = _read(place / "spec.json"), _read(place / "result.json")
+    spec, result = current_keys(_read(place / "spec.json")), _read(place / "result.json")
     readings = read_journal(place / "journal.jsonl")[0] if not result else []
     last = _table(result.get("final")) if result else (readings[-1] if readings else {})
     steps = _table(spec.get("stop")).get("steps")
     return {
         "id": place.name,
-        "rule": str(_table(spec.get("rule")).get("name", "?")),
+        "optimizer": str(_table(spec.get("optimizer")).get("name", "?")),
         "seed": spec.get("seed") if isinstance(spec.get("seed"), int) else "?",
         "outcome": str(result.get("outcome", "unfinished")),
         "step": int(result["step"]) if isinstance(result.get("step"), int) else int(last.get("step", 0)),

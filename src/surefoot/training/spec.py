@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from surefoot.errors import BadInput
 from surefoot.metrics.registry import check_validation
+from surefoot.spellings import current_key, current_keys, former_keys
 from surefoot.training.cadence import GROUPS
 from surefoot.training.records import canonical
 from surefoot.validation import suggest
@@ -30,7 +31,7 @@ _FRACTION = re.compile(r"(-?\d{1,15}(?:\.\d{1,15})?)/(\d{1,15}(?:\.\d{1,15})?)")
 def number_of(value: Any) -> Any:
     """A word such as ``"2/70"``, as papers write learning rates, is the number; anything else is itself.
 
-    Tables and lists are looked through: a rule may have a base with a rate of its own.
+    Tables and lists are looked through: an optimizer may have a base with a rate of its own.
     """
     if isinstance(value, dict):
         return {key: number_of(each) for key, each in value.items()}
@@ -224,7 +225,7 @@ class RunSpec(_Table):
     data: DataSpec = DataSpec()
     model: Named = Named(name="mlp")
     loss: Named = Named(name="ce")
-    rule: Named
+    optimizer: Named
     schedule: ScheduleSpec = ScheduleSpec()
     stop: StopSpec
     track: TrackSpec = TrackSpec()
@@ -264,7 +265,7 @@ class RunSpec(_Table):
             raise ValueError(f"stop.batch must be a multiple of ranks, which share it equally; got {batch} and {count}")
         return self
 
-    @field_validator("data", "model", "loss", "rule", "schedule", "ensemble", mode="before")
+    @field_validator("data", "model", "loss", "optimizer", "schedule", "ensemble", mode="before")
     @classmethod
     def _bare_name(cls, value: Any) -> Any:
         return {"name": value} if isinstance(value, str) else number_of(value)
@@ -285,13 +286,13 @@ class RunSpec(_Table):
 
     def run_id(self, digest: str) -> str:
         """First sixteen hexadecimal digits of the hash of the resolved spec, the schema and the data's digest."""
-        text = canonical({"schema": SCHEMA, "spec": self.resolved(), "data": digest})
+        text = canonical({"schema": SCHEMA, "spec": former_keys(self.resolved()), "data": digest})
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def read_spec(path: Path, changes: list[str] | None = None) -> RunSpec:
     """The spec in a TOML file, with ``a.b=value`` changes, whose values are TOML too (bare words are text)."""
-    table = read_toml(path, "spec")
+    table = current_keys(read_toml(path, "spec"))
     for change in changes or []:
         _change(table, change)
     return spec_of(table, path.name)
@@ -311,7 +312,7 @@ def spec_of(table: dict[str, Any], source: str = "spec") -> RunSpec:
     """A `RunSpec` of plain tables, or an error that names the key, what it must be, and the nearest right one."""
     _check_finite(table, source, "")
     try:
-        return RunSpec.model_validate(table)
+        return RunSpec.model_validate(current_keys(table))
     except ValidationError as error:
         raise clear_error(error, source, _keys_at, _internal) from error
 
@@ -364,12 +365,12 @@ def _keys_at(location: tuple[Any, ...]) -> list[str]:
 def _change(table: dict[str, Any], change: str) -> None:
     key, equals, text = change.partition("=")
     if not equals or not key.strip():
-        raise BadInput(f"--set takes key=value, such as rule.lr=0.1; got {change!r}")
+        raise BadInput(f"--set takes key=value, such as optimizer.lr=0.1; got {change!r}")
     try:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         value = text
-    *path, last = key.strip().split(".")
+    *path, last = current_key(key).split(".")
     place = table
     for part in path:
         inner = place.setdefault(part, {})

@@ -6,9 +6,11 @@ import pytest
 
 import surefoot as sf
 from surefoot.errors import BadInput
-from surefoot.studies.aliases import current_name, former_name
+from surefoot.spellings import current_name, former_name
 from surefoot.studies.folder import default_folder
+from surefoot.studies.grid import places
 from surefoot.studies.spec import study_of
+from surefoot.training.spec import read_spec, spec_of
 from tests.conftest import surefoot
 from tests.studies.cases import journals, small
 from tests.studies.test_runner import write
@@ -24,7 +26,7 @@ OTHERS = ["mine", "paper", "paper-alpha", "my-cores2", "cores20", "digits"]
 
 def tiny(name, scale):
     """A study of one short run."""
-    base = small()["base"] | {"rule": {"name": "sgd", "lr": 0.2}, "stop": {"steps": 4, "batch": 20}}
+    base = small()["base"] | {"optimizer": {"name": "sgd", "lr": 0.2}, "stop": {"steps": 4, "batch": 20}}
     tables = [{"name": "ends", "metrics": ["test.ece"], "rows": ["seed"], "scales": [scale]}]
     return small(name=name, seeds=[0], base=base, axes={}, scale=scale, scales={scale: {}}, tables=tables)
 
@@ -76,3 +78,56 @@ def test_the_default_folder(tmp_path, monkeypatch):
     assert str(default_folder("tan2026-table3", "cpu-small")) == "paper-b-table3-cores2"
     (tmp_path / "tan2026-table3-cpu-small").mkdir()
     assert str(default_folder("tan2026-table3", "cpu-small")) == "tan2026-table3-cpu-small"
+
+
+FORMER = {"rule": {"name": "sam", "rho": 0.1, "base": {"name": "sgd", "lr": 0.2}}, "stop": {"steps": 4, "batch": 20}}
+CURRENT = {"optimizer": FORMER["rule"], "stop": FORMER["stop"]}
+
+
+def test_both_spellings_of_a_spec_are_one_run():
+    former, current = spec_of(FORMER), spec_of(CURRENT)
+    assert former == current
+    assert former.run_id("x") == current.run_id("x")
+    assert "rule" not in current.resolved()
+    with pytest.raises(BadInput, match="'rule' is the former name of 'optimizer'; give 'optimizer' alone"):
+        spec_of(FORMER | CURRENT)
+
+
+@pytest.mark.parametrize("key", ["rule.base.lr", "optimizer.base.lr"])
+@pytest.mark.parametrize("table", [FORMER, CURRENT], ids=["former", "current"])
+def test_a_change_may_have_either_spelling(key, table, tmp_path):
+    (name,) = {"rule", "optimizer"} & table.keys()
+    path = tmp_path / "spec.toml"
+    path.write_text(
+        f'[{name}]\nname = "sam"\nrho = 0.1\n[{name}.base]\nname = "sgd"\nlr = 0.2\n[stop]\nsteps = 4\nbatch = 20\n'
+    )
+    assert read_spec(path, [f"{key}=0.3"]).optimizer.options["base"]["lr"] == 0.3
+
+
+def test_a_study_may_have_either_spelling():
+    def study(rule):
+        return study_of(
+            {
+                "name": "s",
+                "base": {"stop": {"steps": 4}, rule: "sgd"},
+                "scales": {"one": {rule: {"momentum": 0.5}}},
+                "axes": {
+                    "method": [
+                        {"name": "A", rule: {"weight_decay": 0.1}, "at": {"one": {rule: {"nesterov": True}}}},
+                        {"name": "B", rule: {"name": "sam"}, "over": {"lr": {"key": f"{rule}.base.lr"}}},
+                    ],
+                    "lr": {"key": f"{rule}.lr", "values": [0.1, 0.2]},
+                },
+            }
+        )
+
+    tables = [
+        [place.table for place in places(study(rule), study(rule).scales["one"], "one")]
+        for rule in ("rule", "optimizer")
+    ]
+    assert tables[0] == tables[1]
+    assert all("rule" not in table for table in tables[0])
+    assert tables[0][0]["optimizer"] == {
+        "name": "sgd", "momentum": 0.5, "weight_decay": 0.1, "nesterov": True, "lr": 0.1
+    }  # fmt: skip
+    assert tables[0][3]["optimizer"] == {"name": "sam", "base": {"lr": 0.2}}
