@@ -270,16 +270,16 @@ def test_two_processes_do_not_share_a_run(tmp_path):
 
 def test_specs_are_refused_with_the_nearest_name(tmp_path):
     path = tmp_path / "spec.toml"
-    path.write_text('rule = "gd"\n[stop]\nsteps = 3\n[trak]\nevery = 1\n')
+    path.write_text('optimizer = "gd"\n[stop]\nsteps = 3\n[trak]\nevery = 1\n')
     with pytest.raises(BadInput, match="did you mean 'track'"):
         read_spec(path)
-    path.write_text('rule = "gd"\n[stop]\nsteps = 3\n[data]\nnosy = 0.1\n')
+    path.write_text('optimizer = "gd"\n[stop]\nsteps = 3\n[data]\nnosy = 0.1\n')
     with pytest.raises(BadInput, match="did you mean 'noisy'"):
         read_spec(path)
-    path.write_text('rule = "gd"\n[stop]\nsteps = 3\nepochs = 2\n')
+    path.write_text('optimizer = "gd"\n[stop]\nsteps = 3\nepochs = 2\n')
     with pytest.raises(BadInput, match="either steps or epochs"):
         read_spec(path)
-    path.write_text('rule = "gd"\n[stop]\nsteps = 0\n')
+    path.write_text('optimizer = "gd"\n[stop]\nsteps = 0\n')
     with pytest.raises(BadInput, match=r"stop\.steps"):
         read_spec(path)
     with pytest.raises(BadInput, match="no spec at"):
@@ -287,18 +287,18 @@ def test_specs_are_refused_with_the_nearest_name(tmp_path):
     path.write_text("[stop\n")
     with pytest.raises(BadInput, match="no TOML"):
         read_spec(path)
-    path.write_text('rule = "gd"\n[stop]\nsteps = 3\n')
-    changed = read_spec(path, ["rule.lr=0.25", "stop.batch=full", "data.train=20"])
-    assert (changed.rule.options["lr"], changed.stop.batch, changed.data.train) == (0.25, "full", 20)
+    path.write_text('optimizer = "gd"\n[stop]\nsteps = 3\n')
+    changed = read_spec(path, ["optimizer.lr=0.25", "stop.batch=full", "data.train=20"])
+    assert (changed.optimizer.options["lr"], changed.stop.batch, changed.data.train) == (0.25, "full", 20)
     with pytest.raises(BadInput, match="key=value"):
-        read_spec(path, ["rule.lr"])
+        read_spec(path, ["optimizer.lr"])
     fractions = read_spec(
-        path, ["rule.name=sam", "rule.base.name=sgd", "rule.base.lr=2/30", "loss.name=calmo", "loss.eps=8/255"]
+        path, ["optimizer.name=sam", "optimizer.base.name=sgd", "optimizer.base.lr=2/30", "loss.name=calmo", "loss.eps=8/255"]
     )
     assert (fractions.rule.options["base"]["lr"], fractions.loss.options["eps"]) == (2 / 30, 8 / 255)
     assert read_spec(path, ["track.budget=1/10"]).track.budget == 0.1
     with pytest.raises(BadInput, match="denominator"):
-        read_spec(path, ["rule.lr=2/0"])
+        read_spec(path, ["optimizer.lr=2/0"])
     for rule, match in (({"name": "sgdd"}, "did you mean 'sgd'"), ({"name": "sam", "roh": 1}, "did you mean 'rho'"),
                         ({"name": "gd"}, "needs lr")):  # fmt: skip
         with pytest.raises(BadInput, match=match):

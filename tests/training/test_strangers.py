@@ -58,8 +58,8 @@ def test_numbers_that_are_not_finite(value):
 @pytest.mark.parametrize(
     ("table", "match"),
     [
-        ({"rule": {"name": "sgd", "lr": -1}}, "rule sgd cannot take lr=-1"),
-        ({"rule": {"name": "sgd", "lr": "abc"}}, "rule sgd cannot take lr='abc'"),
+        ({"rule": {"name": "sgd", "lr": -1}}, "optimizer sgd cannot take lr=-1"),
+        ({"rule": {"name": "sgd", "lr": "abc"}}, "optimizer sgd cannot take lr='abc'"),
         ({"model": {"name": "lenet"}}, r"model lenet cannot take examples of shape \(1, 8, 8\)"),
         ({"stop": {"steps": 1, "batch": 80_000}}, "stop.batch is 80,000, and there are 60"),
     ],
