@@ -16,7 +16,7 @@ LABEL = re.compile(r"\b[Pp]apers? ?[AB]\b|paper[-_][ab](?![a-z])|\b[Cc]ards? [A-
 FORMER = {
     "docs/MIGRATING.md",
     "src/surefoot/deprecated.py",
-    "src/surefoot/studies/aliases.py",
+    "src/surefoot/spellings.py",
     "studies/reproduce.sh",
     "tests/studies/test_aliases.py",
 }
