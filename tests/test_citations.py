@@ -18,7 +18,7 @@ FORMER = {
     "src/surefoot/deprecated.py",
     "src/surefoot/spellings.py",
     "studies/reproduce.sh",
-    "tests/studies/test_aliases.py",
+    "tests/studies/test_spellings.py",
 }
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
