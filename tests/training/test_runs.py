@@ -294,7 +294,7 @@ def test_specs_are_refused_with_the_nearest_name(tmp_path):
         read_spec(path, ["optimizer.lr"])
     fractions = read_spec(
         path,
-        ["optimizer.name=sam", "optimizer.base.name=sgd", "optimizer.base.lr=2/30", "loss.name=calmo", "loss.eps=8/255"],
+        ["optimizer=sam", "optimizer.base.name=sgd", "optimizer.base.lr=2/30", "loss.name=calmo", "loss.eps=8/255"],
     )
     assert (fractions.optimizer.options["base"]["lr"], fractions.loss.options["eps"]) == (2 / 30, 8 / 255)
     assert read_spec(path, ["track.budget=1/10"]).track.budget == 0.1
