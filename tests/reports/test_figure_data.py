@@ -17,7 +17,7 @@ from surefoot.reports.figures.downsample import downsample, evenly
 from surefoot.reports.figures.morosini2026 import horizons, method
 from surefoot.reports.figures.panels import PANELS, drawn, wanted
 from surefoot.reports.figures.portrait import correlations, horizon, portrait
-from surefoot.reports.figures.sweeps import sweeps
+from surefoot.reports.figures.tan2026 import sweeps
 from surefoot.reports.places import Place, places
 from surefoot.reports.runs import read_frames, read_run
 from tests.reports.cases import write_run

@@ -11,7 +11,7 @@ from surefoot.errors import BadInput
 from surefoot.optim.registry import RULES
 from surefoot.studies.costs import PASSES, cost_of, steps_of
 from surefoot.studies.facts import DatasetIndex
-from surefoot.studies.merge import merged, put
+from surefoot.studies.grid import merged, put
 from surefoot.studies.plan import make_plan
 from surefoot.studies.spec import read_study, study_of
 from surefoot.training.spec import spec_of
@@ -147,7 +147,7 @@ def test_scales_are_laid_over_the_base():
 def test_a_table_with_another_name_replaces_the_one_below():
     below = {"optimizer": {"name": "sgd", "momentum": 0.9}, "loss": "ce"}
     assert merged(below, {"optimizer": {"name": "gd"}})["optimizer"] == {"name": "gd"}
-    assert merged(below, {"optimizer": {"lr": 1}})["rule"] == {"name": "sgd", "momentum": 0.9, "lr": 1}
+    assert merged(below, {"optimizer": {"lr": 1}})["optimizer"] == {"name": "sgd", "momentum": 0.9, "lr": 1}
     assert merged(below, {"loss": {"name": "ce", "x": 1}})["loss"] == {"name": "ce", "x": 1}
     assert below == {"optimizer": {"name": "sgd", "momentum": 0.9}, "loss": "ce"}
     assert put({}, "optimizer.base.lr", 1) == {"optimizer": {"base": {"lr": 1}}}
