@@ -24,9 +24,12 @@ R = TypeVar("R")
 OLD_MODULES: Mapping[str, str] = {
     "surefoot.checks": "surefoot.validation",
     "surefoot.door": "surefoot.validation",
+    "surefoot.curvature.losses": "surefoot.loss",
     "surefoot.ensembles.names": "surefoot.ensembles.registry",
+    "surefoot.losses.base": "surefoot.loss",
     "surefoot.losses.held": "surefoot.losses.frozen_network",
     "surefoot.losses.names": "surefoot.losses.registry",
+    "surefoot.losses.squared_error": "surefoot.loss",
     "surefoot.models.names": "surefoot.models.registry",
     "surefoot.optim.names": "surefoot.optim.registry",
     "surefoot.optim.rules": "surefoot.optim.base",
@@ -51,8 +54,10 @@ OLD_MODULES: Mapping[str, str] = {
 # Old name -> new name, within the module or package that has it now. A module that was renamed serves the old names
 # under its old path; the others do so by `renamed_names`.
 OLD_NAMES: Mapping[str, Mapping[str, str]] = {
+    "surefoot.curvature": {"Convex": "FunctionLoss"},
     "surefoot.ensembles.registry": {"ensemble_named": "build_ensemble"},
     "surefoot.errors": {"RunTaken": "RunLocked"},
+    "surefoot.loss": {"Convex": "FunctionLoss", "LogitLoss": "Loss"},
     "surefoot.losses": {"lift": "as_objective"},
     "surefoot.losses.frozen_network": {
         "constant": "detached_statistics",

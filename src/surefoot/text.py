@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-__all__ = ["number", "plain"]
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["number", "plain", "settings_of"]
 
 
 def plain(text: str) -> str:
@@ -38,3 +42,25 @@ def number(value: float, digits: int = 4) -> str:
     if value != 0 and abs(value) < 0.5 * 10.0**-digits:
         return f"{value:.1e}"
     return f"{value:.{digits}f}"
+
+
+def settings_of(thing: Any, hidden: Mapping[str, Any] | None = None) -> str:
+    """``name=value`` of every argument of the constructor of ``thing`` that it keeps under that name.
+
+    Args:
+        thing: any object.
+        hidden: values that are left out, by name, such as defaults that nobody asks about.
+
+    Returns:
+        One line for a ``repr``; arrays and tensors are given by their shapes.
+    """
+    shown = []
+    for name in inspect.signature(type(thing)).parameters:
+        if not hasattr(thing, name) or name in getattr(thing, "_modules", ()):  # torch shows modules by itself
+            continue
+        value = getattr(thing, name)
+        if hidden and name in hidden and hidden[name] == value:
+            continue
+        shape = getattr(value, "shape", ())
+        shown.append(f"{name}=<{'×'.join(map(str, shape))}>" if len(shape) else f"{name}={value!r}")
+    return ", ".join(shown)

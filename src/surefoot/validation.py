@@ -22,10 +22,13 @@ __all__ = [
     "as_labels",
     "as_path",
     "as_scores",
+    "check_bool",
     "check_fraction",
     "check_int",
+    "check_non_negative",
     "check_options",
     "check_positive",
+    "check_within",
     "explain_bad_logits",
     "precision",
     "rounding_of_sums",
@@ -106,6 +109,27 @@ def check_fraction(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < float(value) < 1:
         raise BadInput(f"{name} must lie between 0 and 1, such as 0.95; got {value!r}")
     return float(value)
+
+
+def check_non_negative(name: str, value: Any) -> float:
+    """``value`` as a finite float of at least 0."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+        raise BadInput(f"{name} must be a finite number of at least 0; got {value!r}")
+    return float(value)
+
+
+def check_within(name: str, value: Any, lowest: float, highest: float) -> float:
+    """``value`` as a finite float in lowest..highest."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not lowest <= value <= highest:
+        raise BadInput(f"{name} must be a number from {lowest:g} to {highest:g}; got {value!r}")
+    return float(value)
+
+
+def check_bool(name: str, value: Any) -> bool:
+    """``value`` if it is True or False: any word would count as True."""
+    if not isinstance(value, bool):
+        raise BadInput(f"{name} must be true or false; got {value!r}")
+    return value
 
 
 def suggest(name: str, choices: Iterable[str]) -> str:

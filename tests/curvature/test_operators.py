@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from surefoot.curvature import Convex, GaussNewton, Hessian, SquaredError
+from surefoot.curvature import FunctionLoss, GaussNewton, Hessian, SquaredError
 from surefoot.errors import BadInput
 
 from .cases import LOSSES, MODELS, case, dense_gauss_newton, dense_hessian
@@ -74,9 +74,9 @@ def test_any_convex_loss_through_its_own_hessian():
     model, inputs, labels = case("mlp")
     found = GaussNewton(model, inputs, labels, lambda z, y: nn.functional.cross_entropy(z, y, reduction="none")).dense()
     torch.testing.assert_close(found, GaussNewton(model, inputs).dense(), rtol=1e-9, atol=1e-13)
-    linear = Convex(lambda z, y: z[:, 0])  # no curvature at all
+    linear = FunctionLoss(lambda z, y: z[:, 0])  # no curvature at all
     assert GaussNewton(model, inputs, labels, linear).dense().abs().max() == 0
-    constant = Convex(lambda z, y: torch.ones(len(z)))
+    constant = FunctionLoss(lambda z, y: torch.ones(len(z)))
     assert GaussNewton(model, inputs, labels, constant).dense().abs().max() == 0
     assert Hessian(model, inputs, labels, constant).dense().abs().max() == 0
     half = GaussNewton(model, inputs, labels, SquaredError("half")).dense()

@@ -47,7 +47,7 @@ def test_squared_error(convention, scale):
 
 def test_squared_error_is_the_curvatures():
     """One convention for the loss that is trained on and the one whose curvature is read."""
-    from surefoot.curvature.losses import as_loss
+    from surefoot.loss import as_loss
 
     logits, labels = examples()
     for convention in ("mean", "half", "sum"):

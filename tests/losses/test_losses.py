@@ -190,7 +190,7 @@ def test_a_masked_class_is_finite_or_refused(loss):
         (lambda: sf.losses.MITL(margin=1.0), "margin must be at most 0.9"),
         (lambda: sf.losses.BalCAL(5, delta=0.0), r"delta must lie in \(0, 1\]"),
         (lambda: sf.losses.CRL(0), "examples must be an integer of at least 1"),
-        (lambda: sf.losses.as_objective(torch.nn.CrossEntropyLoss()), "must be one of surefoot.losses"),
+        (lambda: sf.losses.as_objective(3), "loss must be a name or a function"),
     ],
 )
 def test_wrong_settings(make, match):

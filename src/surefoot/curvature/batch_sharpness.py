@@ -14,10 +14,9 @@ from surefoot.curvature.chunks import Data, plain_mode
 from surefoot.curvature.gauss_newton import GaussNewton
 from surefoot.curvature.hessian import Hessian
 from surefoot.curvature.linearised import check_repeatable
-from surefoot.curvature.losses import as_loss, names_classes
 from surefoot.curvature.parameters import select
-from surefoot.curvature.problem import Loss
 from surefoot.errors import BadInput
+from surefoot.loss import LossLike, as_loss
 from surefoot.ranks import ALONE, all_ranks, unwrapped
 from surefoot.validation import check_int, check_positive
 
@@ -48,7 +47,7 @@ def batch_sharpness(
     batch_size: int,
     seed: int = 0,
     *,
-    loss: Loss = "ce",
+    loss: LossLike = "ce",
     kind: str = "mean of ratios",
     matrix: str = "hessian",
     velocity: Tensor | None = None,
@@ -91,8 +90,8 @@ def batch_sharpness(
         raise BadInput("velocity goes with kind='momentum', and that kind needs it")
     if velocity is not None and velocity.shape != (dim,):
         raise BadInput(f"velocity must have shape ({dim},), one number a parameter; got {tuple(velocity.shape)}")
-    chosen = as_loss(loss)
-    if names_classes(chosen):
+    chosen = as_loss(loss, separable=True)
+    if chosen.reads_classes:
         # Here, and not in the batches, which know a row by another number.
         with over.agreeing():
             data.check_classes(check_repeatable(model, data, batch_norm))

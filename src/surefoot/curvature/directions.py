@@ -12,8 +12,8 @@ from surefoot.curvature.chunks import plain_mode
 from surefoot.curvature.hessian import Hessian
 from surefoot.curvature.operator import Operator
 from surefoot.curvature.parameters import select, split
-from surefoot.curvature.problem import Loss
 from surefoot.errors import BadInput
+from surefoot.loss import LossLike
 from surefoot.validation import check_int, check_positive
 
 __all__ = ["PathPoint", "curvature_along_sam", "rayleigh"]
@@ -47,7 +47,7 @@ def curvature_along_sam(
     rho: float,
     points: int = 5,
     *,
-    loss: Loss = "ce",
+    loss: LossLike = "ce",
     tol: float = 1e-2,
     max_matvecs: int = 100,
 ) -> list[PathPoint]:

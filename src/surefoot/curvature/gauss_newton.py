@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from surefoot.curvature.chunks import plain_mode
 from surefoot.curvature.linearised import Forward, Linearised, Retained
-from surefoot.curvature.losses import check_convex
 from surefoot.curvature.operator import Operator
 from surefoot.curvature.parameters import add_into, split
-from surefoot.curvature.problem import Loss, Problem
+from surefoot.curvature.problem import Problem
+from surefoot.loss import LossLike, check_convex
 
 __all__ = ["GaussNewton"]
 
@@ -26,10 +26,10 @@ class GaussNewton(Operator):
         model: any module from inputs to logits (n, k).
         inputs: (n, ...) tensor or array.
         labels: (n,), needed only by losses whose logit Hessian depends on them.
-        loss: ``"ce"``; ``"mse"`` (mean over classes), ``"mse-half"``, ``"mse-sum"``; or a convex function
-            (logits, labels) → (n,) values.
+        loss: ``"ce"``; ``"mse"`` (mean over classes), ``"mse-half"``, ``"mse-sum"``; a loss of surefoot or torch; or a
+            function (logits, labels) → (n,) values; see `surefoot.losses.as_loss`. It must be convex in the logits.
         names: parameters to take; all trainable ones by default.
-        reduction: ``"mean"`` over the rows or ``"sum"``.
+        reduction: ``"mean"`` over the rows or ``"sum"``, whatever the loss's own reduction.
         chunk: rows per chunk; by default as many as keep their activations within 64 MB.
         batch_norm: ``"eval"`` (running statistics) or ``"train"`` (statistics of the rows; one chunk only), which is
             also what batch norm without running statistics does.
@@ -44,7 +44,7 @@ class GaussNewton(Operator):
         model: nn.Module,
         inputs: Any,
         labels: Any = None,
-        loss: Loss = "ce",
+        loss: LossLike = "ce",
         *,
         names: Iterable[str] | None = None,
         reduction: str = "mean",

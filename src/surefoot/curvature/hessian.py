@@ -13,8 +13,9 @@ from surefoot.curvature.chunks import plain_mode
 from surefoot.curvature.linearised import Forward, Retained, check_logits, probe
 from surefoot.curvature.operator import Operator
 from surefoot.curvature.parameters import add_into, split
-from surefoot.curvature.problem import Loss, Problem
+from surefoot.curvature.problem import Problem
 from surefoot.errors import BadInput
+from surefoot.loss import LossLike
 
 __all__ = ["Hessian"]
 
@@ -28,7 +29,7 @@ class Hessian(Operator):
         model: nn.Module,
         inputs: Any,
         labels: Any,
-        loss: Loss = "ce",
+        loss: LossLike = "ce",
         *,
         names: Iterable[str] | None = None,
         reduction: str = "mean",

@@ -18,10 +18,11 @@ from torch.func import functional_call
 from surefoot.curvature.chunks import Data, frozen
 from surefoot.curvature.lanczos import Eigenpairs
 from surefoot.curvature.linearised import Linearised, differentiable_twice
-from surefoot.curvature.losses import LogitLoss
 from surefoot.curvature.operator import Operator
 from surefoot.curvature.parameters import add_into, leaves, split
+from surefoot.curvature.problem import mean_divisor
 from surefoot.errors import BadInput
+from surefoot.loss import Loss
 from surefoot.ranks import ALONE, Ranks
 
 __all__ = ["PrincipalGaussNewton", "first_dense", "own_names", "principal_directions", "share_seen"]
@@ -102,14 +103,14 @@ class PrincipalGaussNewton(Operator):
         self,
         model: nn.Module,
         data: Data,
-        loss: LogitLoss,
+        loss: Loss,
         layer: str,
         directions: Tensor,
         others: Sequence[str],
         ranks: Ranks = ALONE,
     ) -> None:
         self._model, self._data, self._loss, self._layer = model, data, loss, layer
-        self._ranks, self._rows = ranks, sum(ranks.counts(len(data)))
+        self._ranks, self._divisor = ranks, mean_divisor(loss, data, ranks)
         self._directions = directions
         self._names = list(others)
         self._resolve()
@@ -121,7 +122,11 @@ class PrincipalGaussNewton(Operator):
         self._own_names = own_names(layer)[: len(self._moving)]
         self._small = [x.reshape(len(x), -1) @ directions for x, _ in data.chunks()]
         dim = sum(tensor.numel() for tensor in self._tensors)
-        facts = {"matrix": "gauss-newton, first layer compressed", "n": self._rows, "directions": directions.shape[1]}
+        facts = {
+            "matrix": "gauss-newton, first layer compressed",
+            "n": sum(ranks.counts(len(data))),
+            "directions": directions.shape[1],
+        }
         super().__init__(dim, weight, facts)
         self._linear: list[Linearised] | None = None
         self._hidden: list[Tensor] = []
@@ -187,7 +192,7 @@ class PrincipalGaussNewton(Operator):
         weight = torch.zeros_like(self._dense.weight) if whole else None
         with frozen(self._model, "eval"):  # forward mode runs the model
             for linear, hidden, (inputs, labels) in zip(self._linear, self._hidden, self._data.chunks(), strict=True):
-                s = self._loss.hessian_product(linear.logits.detach(), labels, linear.jvp(parts)) / self._rows
+                s = self._loss.hessian_product(linear.logits.detach(), labels, linear.jvp(parts)) / self._divisor
                 add_into(total, linear.vjp(s), self._tensors)
                 if weight is not None:
                     (delta,) = torch.autograd.grad(linear.logits, hidden, s, retain_graph=True)

@@ -18,18 +18,16 @@ from surefoot.curvature.linearised import (
     model_forward,
     prefers_forward_mode,
 )
-from surefoot.curvature.losses import LogitLoss, as_loss, names_classes
 from surefoot.curvature.parameters import layout, leaves, select
 from surefoot.errors import BadInput
-from surefoot.ranks import ALONE, all_ranks, unwrapped
+from surefoot.loss import Loss, LossLike, as_loss
+from surefoot.ranks import ALONE, Ranks, all_ranks, unwrapped
 
-__all__ = ["Loss", "Problem"]
+__all__ = ["Problem", "mean_divisor"]
 
 # Activations of a default chunk: few enough to stay near the cores. A ResNet-20's product over 512 images took 0.67
 # gradient steps in chunks of 32 to 64, 0.93 in chunks of 256.
 _CHUNK_BYTES = 64 << 20
-
-Loss = str | LogitLoss | Callable[[Tensor, Tensor], Tensor]
 
 
 class Problem:
@@ -38,7 +36,7 @@ class Problem:
     Attributes:
         tensors: what is differentiated by: the chosen parameters, in the model's order.
         classes: k.
-        weight: of one row: 1/n for the mean, n counting the rows of all ranks; 1 for the sum.
+        weight: of one row: 1/n for the mean, n counting the rows of all ranks (or their class weights); 1 for the sum.
         ranks: over which products are summed.
         twice: whether the model's graph can be differentiated twice.
         prefers_forward_mode: whether J v is cheaper by forward mode.
@@ -49,7 +47,7 @@ class Problem:
         model: nn.Module,
         inputs: Any,
         labels: Any,
-        loss: Loss,
+        loss: LossLike,
         *,
         names: Iterable[str] | None,
         reduction: str,
@@ -62,7 +60,7 @@ class Problem:
         with self.ranks.agreeing():
             self._set_up(inputs, labels, loss, names, reduction, chunk)
         rows = sum(self.ranks.counts(len(self.data)))
-        self.weight = 1.0 / rows if reduction == "mean" else 1.0
+        self.weight = 1.0 / mean_divisor(self.loss, self.data, self.ranks) if reduction == "mean" else 1.0
         self.facts: dict[str, Any] = {
             "n": rows,
             "reduction": reduction,
@@ -72,12 +70,12 @@ class Problem:
         self.ranks.check_same(self.model)
 
     def _set_up(
-        self, inputs: Any, labels: Any, loss: Loss, names: Iterable[str] | None, reduction: str, chunk: int | None
+        self, inputs: Any, labels: Any, loss: LossLike, names: Iterable[str] | None, reduction: str, chunk: int | None
     ) -> None:
         model, batch_norm = self.model, self.batch_norm
         self._names = names if names is None or isinstance(names, str) else list(names)
         self._take(select(model, self._names))
-        self.loss = as_loss(loss)
+        self.loss = as_loss(loss, separable=True)
         self.data = Data.of(model, inputs, labels, chunk)
         if self.loss.needs_labels and labels is None:
             raise BadInput("labels are needed: this loss's Hessian in the logits depends on them")
@@ -97,7 +95,7 @@ class Problem:
             )
         self.dim = sum(tensor.numel() for tensor in self.tensors)
         self.classes = check_repeatable(model, self.data, batch_norm)
-        if names_classes(self.loss):
+        if self.loss.reads_classes:
             self.data.check_classes(self.classes)
         if chunk is None and not tied:
             rows = _CHUNK_BYTES / max(self.row_bytes(lambda forward, _: forward(self.tensors)), 1)
@@ -152,6 +150,13 @@ class Problem:
         """Index, logits as a function of the parameters, and labels of each chunk."""
         for index, (inputs, labels) in enumerate(self.data.chunks()):
             yield index, self.forward(inputs), labels
+
+
+def mean_divisor(loss: Loss, data: Data, ranks: Ranks) -> float:
+    """What the sum over the rows of all ranks is divided by for the mean: their number, or their class weights' sum."""
+    if data.labels is None or (weights := loss.example_weights(data.labels)) is None:
+        return sum(ranks.counts(len(data)))
+    return float(ranks.sum_(weights.sum()))
 
 
 def _fingerprint(model: nn.Module) -> list[object]:

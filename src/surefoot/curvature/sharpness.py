@@ -13,11 +13,10 @@ from surefoot.curvature.chunks import Data, frozen, plain_mode, ties_rows
 from surefoot.curvature.gauss_newton import GaussNewton
 from surefoot.curvature.lanczos import Eigenpairs, start_vectors
 from surefoot.curvature.linearised import check_repeatable
-from surefoot.curvature.losses import as_loss, names_classes
 from surefoot.curvature.parameters import layout, select
 from surefoot.curvature.principal import PrincipalGaussNewton, first_dense, own_names, principal_directions, share_seen
-from surefoot.curvature.problem import Loss
 from surefoot.errors import BadInput
+from surefoot.loss import LossLike, as_loss
 from surefoot.ranks import ALONE, all_ranks, unwrapped
 from surefoot.seeds import generator
 from surefoot.validation import check_fraction, check_int
@@ -70,7 +69,7 @@ class Sharpness:
         model: nn.Module,
         inputs: Any,
         labels: Any = None,
-        loss: Loss = "ce",
+        loss: LossLike = "ce",
         *,
         chunk: int | None = None,
         directions: int = 100,
@@ -81,7 +80,8 @@ class Sharpness:
     ) -> None:
         check_int("products", products, 2)
         check_int("directions", directions, 1)
-        self._model, self._loss, self._products, self._seed = unwrapped(model), as_loss(loss), products, seed
+        self._model, self._products, self._seed = unwrapped(model), products, seed
+        self._loss = as_loss(loss, separable=True)
         self._ranks = all_ranks() if ranks else ALONE
         with self._ranks.agreeing():
             self._parameters = select(self._model)
@@ -90,7 +90,7 @@ class Sharpness:
             if self._loss.needs_labels and labels is None:
                 raise BadInput("labels are needed: this loss's Hessian in the logits depends on them")
             classes = check_repeatable(self._model, self._data, "eval")
-            if names_classes(self._loss):
+            if self._loss.reads_classes:
                 self._data.check_classes(classes)
         if sample is not None:
             self._data = self._sampled(sample, chunk)

@@ -8,8 +8,8 @@ from typing import Any, TypedDict
 
 from torch import Tensor
 
-from surefoot.curvature.problem import Loss
 from surefoot.errors import BadInput
+from surefoot.loss import LossLike
 from surefoot.ranks import all_ranks
 from surefoot.training.loggers import Logger
 from surefoot.training.splits import Split, as_split
@@ -22,7 +22,7 @@ __all__ = ["Options", "check_callback_options", "own_rows"]
 class Options(TypedDict, total=False):
     """Arguments of `surefoot.Tracker` by name; those that a framework knows itself are not among them."""
 
-    loss: Loss
+    loss: LossLike
     every: int | Cadence | Mapping[str, int | Cadence] | None
     budget: float | None
     batch_size: int | None

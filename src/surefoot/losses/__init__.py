@@ -3,12 +3,12 @@
 from typing import TYPE_CHECKING
 
 from surefoot.deprecated import renamed_names
+from surefoot.loss import CrossEntropy, Loss, SquaredError, as_loss
 from surefoot.losses.ada_focal import AdaFocal
 from surefoot.losses.ar_adals import ARAdaLS
-from surefoot.losses.base import Loss
 from surefoot.losses.batch_gaps import MDCA, MMCE, SoftECE
 from surefoot.losses.calmo import CalMO
-from surefoot.losses.cross_entropy import ConfidencePenalty, CrossEntropy, LabelSmoothing
+from surefoot.losses.cross_entropy import ConfidencePenalty, LabelSmoothing
 from surefoot.losses.focal import FLSD53, DualFocal, Focal, focal_gamma
 from surefoot.losses.logit_margins import ACLS, MbLS
 from surefoot.losses.margin_tail import MarginTail
@@ -16,7 +16,6 @@ from surefoot.losses.mixing import MITL, Mixup
 from surefoot.losses.objective import Batch, Objective, Validation, as_objective
 from surefoot.losses.pairwise import CPC
 from surefoot.losses.ranking import CRL
-from surefoot.losses.squared_error import SquaredError
 from surefoot.losses.two_heads import BalCAL
 
 __all__ = [
@@ -45,6 +44,7 @@ __all__ = [
     "SoftECE",
     "SquaredError",
     "Validation",
+    "as_loss",
     "as_objective",
     "focal_gamma",
 ]

@@ -7,10 +7,10 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from surefoot.errors import BadInput
-from surefoot.losses.base import Loss, non_negative, within
+from surefoot.loss import Loss
 from surefoot.losses.objective import Validation
 from surefoot.metrics.bins import mass_table
-from surefoot.validation import check_int, check_positive
+from surefoot.validation import check_int, check_non_negative, check_positive, check_within
 
 __all__ = ["AdaFocal"]
 
@@ -45,8 +45,8 @@ class AdaFocal(Loss):
         reduction: str = "mean",
     ) -> None:
         super().__init__(reduction)
-        self.rate, self.switch = non_negative("rate", rate), check_positive("switch", switch)
-        self.least, self.most = within("least", least, -1e6, 1e6), check_positive("most", most)
+        self.rate, self.switch = check_non_negative("rate", rate), check_positive("switch", switch)
+        self.least, self.most = check_within("least", least, -1e6, 1e6), check_positive("most", most)
         if self.least >= 0:
             raise BadInput(f"least must be below 0; got {least!r}")
         bins = check_int("bins", bins, 1)

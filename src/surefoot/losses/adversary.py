@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from surefoot.losses.base import wide
+from surefoot.loss import wide
 from surefoot.margins.ball import Ball
 
 __all__ = ["adversary", "uphill"]

@@ -8,11 +8,11 @@ from torch.nn.functional import cross_entropy
 
 from surefoot.errors import BadInput
 from surefoot.forward import CHUNK
-from surefoot.losses.base import non_negative, wide
+from surefoot.loss import wide
 from surefoot.losses.frozen_network import frozen_network
 from surefoot.losses.objective import Batch, Objective, Validation
 from surefoot.losses.slopes import runner_up_gaps, slope_of
-from surefoot.validation import check_int
+from surefoot.validation import check_int, check_non_negative
 
 __all__ = ["ARAdaLS", "boundary_distance"]
 
@@ -61,7 +61,7 @@ class ARAdaLS(Objective):
 
     def __init__(self, examples: int, groups: int = 10, rate: float = 0.05, refresh: int = 10, rivals: int = 3) -> None:
         super().__init__()
-        self.rate, self.refresh = non_negative("rate", rate), check_int("refresh", refresh, 1)
+        self.rate, self.refresh = check_non_negative("rate", rate), check_int("refresh", refresh, 1)
         self.rivals, groups = check_int("rivals", rivals, 1), check_int("groups", groups, 1)
         self.register_buffer("group", torch.zeros(check_int("examples", examples, 1), dtype=torch.int64))
         self.register_buffer("smoothing", torch.zeros(groups, dtype=torch.float64))

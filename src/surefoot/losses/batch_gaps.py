@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from surefoot.losses.base import Loss, flag, non_negative
+from surefoot.loss import Loss
 from surefoot.losses.ranks import gathered
-from surefoot.validation import check_int, check_positive
+from surefoot.validation import check_bool, check_int, check_non_negative, check_positive
 
 __all__ = ["MDCA", "MMCE", "SoftECE", "soft_ece", "weighted_mmce"]
 
@@ -78,9 +78,9 @@ class MMCE(Loss):
     ) -> None:
         super().__init__(reduction)
         self.weight, self.bandwidth, self.legacy = (
-            non_negative("weight", weight),
+            check_non_negative("weight", weight),
             check_positive("bandwidth", bandwidth),
-            flag("legacy", legacy),
+            check_bool("legacy", legacy),
         )
 
     def values(self, logits: Tensor, labels: Tensor) -> Tensor:
@@ -101,7 +101,7 @@ class MDCA(Loss):
 
     def __init__(self, beta: float = 1.0, reduction: str = "mean") -> None:
         super().__init__(reduction)
-        self.beta = non_negative("beta", beta)
+        self.beta = check_non_negative("beta", beta)
 
     def values(self, logits: Tensor, labels: Tensor) -> Tensor:
         """(n,) ℓ."""
@@ -132,7 +132,7 @@ class SoftECE(Loss):
         reduction: str = "mean",
     ) -> None:
         super().__init__(reduction)
-        self.weight, self.temperature = non_negative("weight", weight), check_positive("temperature", temperature)
+        self.weight, self.temperature = check_non_negative("weight", weight), check_positive("temperature", temperature)
         self.bins, self.norm = check_int("bins", bins, 1), check_int("norm", norm, 1, 2)
 
     def values(self, logits: Tensor, labels: Tensor) -> Tensor:

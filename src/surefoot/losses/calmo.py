@@ -7,13 +7,13 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from surefoot.loss import wide
 from surefoot.losses.adversary import adversary, uphill
-from surefoot.losses.base import flag, non_negative, wide
 from surefoot.losses.frozen_network import Statistics, detached_statistics, frozen_network, recorded_statistics
 from surefoot.losses.objective import Batch, Objective
 from surefoot.losses.slopes import runner_up_gaps, slope_of
 from surefoot.margins.ball import Ball
-from surefoot.validation import check_int, check_positive
+from surefoot.validation import check_bool, check_int, check_non_negative, check_positive
 
 __all__ = ["CalMO"]
 
@@ -52,11 +52,15 @@ class CalMO(Objective):
         reuse: bool = True,
     ) -> None:
         super().__init__()
-        self.eps, self.robust, self.smooth = eps, non_negative("robust", robust), non_negative("smooth", smooth)
+        self.eps, self.robust, self.smooth = (
+            eps,
+            check_non_negative("robust", robust),
+            check_non_negative("smooth", smooth),
+        )
         self.steps, self.step, self.reuse = (
             check_int("steps", steps, 1),
             check_positive("step", step),
-            flag("reuse", reuse),
+            check_bool("reuse", reuse),
         )
         self._kept: tuple[Batch, Tensor] | None = None
         # Held passes, clean and moved, cost a gradient each, ascent steps two thirds (the first shares the clean pass),

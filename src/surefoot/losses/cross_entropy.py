@@ -1,4 +1,4 @@
-"""Cross-entropy, and its two oldest softeners: smoothed labels and a penalty on sureness."""
+"""Two changes of the cross-entropy against overconfidence: smoothed labels and a penalty on confidence."""
 
 from __future__ import annotations
 
@@ -6,24 +6,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from surefoot.curvature.losses import CrossEntropy as _CrossEntropy
 from surefoot.errors import BadInput
-from surefoot.losses.base import Loss, non_negative
+from surefoot.loss import Loss, softmax_hessian_product
+from surefoot.validation import check_non_negative
 
-__all__ = ["ConfidencePenalty", "CrossEntropy", "LabelSmoothing"]
-
-
-class CrossEntropy(Loss):
-    """ℓ = −log p_y.
-
-    >>> import torch
-    >>> float(CrossEntropy()(torch.zeros(3, 4), torch.tensor([0, 1, 2])).exp())
-    4.0
-    """
-
-    def values(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """(n,) −log p_y."""
-        return _CrossEntropy().values(logits, labels)
+__all__ = ["ConfidencePenalty", "LabelSmoothing"]
 
 
 class LabelSmoothing(Loss):
@@ -37,16 +24,22 @@ class LabelSmoothing(Loss):
     """
 
     masks = False
+    convex = True
+    needs_labels = False
 
     def __init__(self, alpha: float = 0.1, reduction: str = "mean") -> None:
         super().__init__(reduction)
-        self.alpha = non_negative("alpha", alpha)
+        self.alpha = check_non_negative("alpha", alpha)
         if self.alpha >= 1:
             raise BadInput(f"alpha must lie in [0, 1), or nothing is left of the label; got {alpha!r}")
 
     def values(self, logits: Tensor, labels: Tensor) -> Tensor:
         """(n,) the cross-entropy with smoothed labels."""
         return cross_entropy(logits, labels, reduction="none", label_smoothing=self.alpha)
+
+    def hessian_product(self, logits: Tensor, labels: Tensor | None, u: Tensor) -> Tensor:
+        """(n, k) that of the cross-entropy: smoothing adds a linear function of the log-probabilities."""
+        return softmax_hessian_product(logits, u)
 
 
 class ConfidencePenalty(Loss):
@@ -57,7 +50,7 @@ class ConfidencePenalty(Loss):
 
     def __init__(self, beta: float = 0.1, reduction: str = "mean") -> None:
         super().__init__(reduction)
-        self.beta = non_negative("beta", beta)
+        self.beta = check_non_negative("beta", beta)
 
     def values(self, logits: Tensor, labels: Tensor) -> Tensor:
         """(n,) ℓ + β Σ_k p_k log p_k."""

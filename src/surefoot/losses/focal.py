@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from surefoot.losses.base import Loss, non_negative
-from surefoot.validation import check_fraction
+from surefoot.loss import Loss
+from surefoot.validation import check_fraction, check_non_negative
 
 __all__ = ["FLSD53", "DualFocal", "Focal", "focal_gamma", "focused"]
 
@@ -50,7 +50,7 @@ class Focal(Loss):
 
     def __init__(self, gamma: float = 3.0, p0: float | None = None, reduction: str = "mean") -> None:
         super().__init__(reduction)
-        self.gamma = non_negative("gamma", gamma) if p0 is None else focal_gamma(p0)
+        self.gamma = check_non_negative("gamma", gamma) if p0 is None else focal_gamma(p0)
 
     def values(self, logits: Tensor, labels: Tensor) -> Tensor:
         """(n,) (1 − p_y)^γ ℓ."""
@@ -77,7 +77,7 @@ class DualFocal(Loss):
 
     def __init__(self, gamma: float = 5.0, reduction: str = "mean") -> None:
         super().__init__(reduction)
-        self.gamma = non_negative("gamma", gamma)
+        self.gamma = check_non_negative("gamma", gamma)
 
     def values(self, logits: Tensor, labels: Tensor) -> Tensor:
         """(n,) (1 − p_y + p_j)^γ ℓ."""

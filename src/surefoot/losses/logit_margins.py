@@ -5,7 +5,8 @@ from __future__ import annotations
 from torch import Tensor
 from torch.nn.functional import cross_entropy, relu
 
-from surefoot.losses.base import Loss, non_negative
+from surefoot.loss import Loss
+from surefoot.validation import check_non_negative
 
 __all__ = ["ACLS", "MbLS"]
 
@@ -22,7 +23,7 @@ class MbLS(Loss):
 
     def __init__(self, margin: float = 10.0, alpha: float = 0.1, reduction: str = "mean") -> None:
         super().__init__(reduction)
-        self.margin, self.alpha = non_negative("margin", margin), non_negative("alpha", alpha)
+        self.margin, self.alpha = check_non_negative("margin", margin), check_non_negative("alpha", alpha)
 
     def values(self, logits: Tensor, labels: Tensor) -> Tensor:
         """(n,) ℓ and the mean excess of the example's logits."""
@@ -53,8 +54,8 @@ class ACLS(Loss):
         reduction: str = "mean",
     ) -> None:
         super().__init__(reduction)
-        self.alpha, self.margin = non_negative("alpha", alpha), non_negative("margin", margin)
-        self.top, self.others = non_negative("top", top), non_negative("others", others)
+        self.alpha, self.margin = check_non_negative("alpha", alpha), check_non_negative("margin", margin)
+        self.top, self.others = check_non_negative("top", top), check_non_negative("others", others)
 
     def values(self, logits: Tensor, labels: Tensor) -> Tensor:
         """(n,) ℓ and the two penalties."""

@@ -10,13 +10,13 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from surefoot.errors import BadInput
-from surefoot.losses.base import non_negative, wide
+from surefoot.loss import wide
 from surefoot.losses.frozen_network import frozen_network, recorded_statistics
 from surefoot.losses.objective import Batch, Objective
 from surefoot.losses.ranks import gathered
 from surefoot.losses.slopes import runner_up_gaps, slope_of
 from surefoot.margins.ball import Ball, as_norm
-from surefoot.validation import check_int, check_positive
+from surefoot.validation import check_int, check_non_negative, check_positive
 
 __all__ = ["MarginTail", "first_order_margins"]
 
@@ -69,7 +69,7 @@ class MarginTail(Objective):
         if form not in ("bounded", "log"):
             raise BadInput(f"form must be 'bounded' or 'log'; got {form!r}")
         self.eps, self.norm, self.form = eps, as_norm(norm), form
-        self.alpha, self.beta = non_negative("alpha", alpha), non_negative("beta", beta)
+        self.alpha, self.beta = check_non_negative("alpha", alpha), check_non_negative("beta", beta)
         self.rivals, self.warm_up = check_int("rivals", rivals, 1), check_int("warm_up", warm_up, 0)
         self.tau = check_positive("tau", tau)
         self.gradients = 2 + 2 * self.rivals if self.alpha or self.beta else 1

@@ -7,8 +7,9 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from surefoot.errors import BadInput
-from surefoot.losses.base import non_negative, wide
+from surefoot.loss import wide
 from surefoot.losses.objective import Batch, Objective
+from surefoot.validation import check_non_negative
 
 __all__ = ["MITL", "Mixup", "taken_apart"]
 
@@ -34,7 +35,7 @@ class Mixup(Objective):
 
     def __init__(self, alpha: float = 1.0) -> None:
         super().__init__()
-        self.alpha = non_negative("alpha", alpha)
+        self.alpha = check_non_negative("alpha", alpha)
 
     def forward(self, model: nn.Module, batch: Batch) -> Tensor:
         """Scalar."""
@@ -70,7 +71,7 @@ class MITL(Objective):
 
     def __init__(self, alpha: float = 1.0, margin: float = 0.0) -> None:
         super().__init__()
-        self.alpha, self.margin = non_negative("alpha", alpha), non_negative("margin", margin)
+        self.alpha, self.margin = check_non_negative("alpha", alpha), check_non_negative("margin", margin)
         if not 0 < self.alpha <= 1e3:
             raise BadInput(f"alpha must lie above 0 and at most at 1,000, or the mixtures are all alike; got {alpha!r}")
         if self.margin > 0.9:

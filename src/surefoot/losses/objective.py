@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from surefoot.errors import BadInput
 from surefoot.forward import CHUNK, logits_of
-from surefoot.losses.base import Loss, whole_labels, wide
+from surefoot.loss import Loss, LossLike, as_loss, whole_labels, wide
 from surefoot.predictions import Predictions
+from surefoot.text import settings_of
 
 __all__ = ["Batch", "Lifted", "Objective", "Validation", "Weigh", "as_objective", "unweighted"]
 
@@ -82,6 +83,7 @@ class Objective(nn.Module):
 
     curvature = "ce"
     needs_validation = False
+    needs_model = True  # no loss of logits and labels
     gradients = 1
 
     def __init__(self) -> None:
@@ -95,6 +97,10 @@ class Objective(nn.Module):
     def mean(self, logits: Tensor, labels: Tensor, values: Tensor) -> Tensor:
         """The mean of per-example values (b,), weighed as the step rule asks."""
         return self.weigh(logits, labels, values).mean()
+
+    def extra_repr(self) -> str:
+        """The settings, as torch's modules show them."""
+        return settings_of(self)
 
     def wrap(self, model: nn.Module) -> nn.Module:
         """The model to train: the given one, changed where the objective needs more of it, such as a second head."""
@@ -115,7 +121,11 @@ class Lifted(Objective):
     def forward(self, model: nn.Module, batch: Batch) -> Tensor:
         """The loss of the model's logits."""
         logits = wide(model(batch.inputs))
-        found = self.mean(logits, batch.labels, self.loss.values(logits, batch.labels))
+        values, weights = self.loss.values(logits, batch.labels), self.loss.example_weights(batch.labels)
+        if weights is None:
+            found = self.mean(logits, batch.labels, values)
+        else:
+            found = self.weigh(logits, batch.labels, values).sum() / weights.sum()
         term = self.loss.term(logits, batch.labels)
         return found if term is None else found + term
 
@@ -124,10 +134,23 @@ class Lifted(Objective):
         self.loss.epoch(validation)
 
 
-def as_objective(loss: Any) -> Objective:
-    """``loss`` as an objective, if it is not one already."""
-    if isinstance(loss, Objective):
-        return loss
-    if not isinstance(loss, Loss):
-        raise BadInput(f"loss must be one of surefoot.losses; got {type(loss).__name__}")
-    return Lifted(loss)
+def as_objective(loss: Objective | LossLike) -> Objective:
+    """``loss`` as an objective, if it is not one already.
+
+    Args:
+        loss: an `Objective`, or whatever `surefoot.losses.as_loss` takes. The training loop takes the mean over the
+            batch, whatever the loss's own reduction.
+
+    Returns:
+        ``objective(model, batch) -> scalar``.
+
+    Raises:
+        BadInput: if it is no loss.
+
+    Example:
+        >>> as_objective(nn.CrossEntropyLoss())
+        Lifted(
+          (loss): CrossEntropy()
+        )
+    """
+    return loss if isinstance(loss, Objective) else Lifted(as_loss(loss))

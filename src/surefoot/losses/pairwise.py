@@ -10,8 +10,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import cross_entropy, softplus
 
-from surefoot.losses.base import Loss, non_negative
+from surefoot.loss import Loss
 from surefoot.margins.examples import runner_ups
+from surefoot.validation import check_non_negative
 
 __all__ = ["CPC"]
 
@@ -32,8 +33,8 @@ class CPC(Loss):
 
     def __init__(self, discrimination: float = 0.1, exclusion: float = 1.0, reduction: str = "mean") -> None:
         super().__init__(reduction)
-        self.discrimination = non_negative("discrimination", discrimination)
-        self.exclusion = non_negative("exclusion", exclusion)
+        self.discrimination = check_non_negative("discrimination", discrimination)
+        self.exclusion = check_non_negative("exclusion", exclusion)
 
     def values(self, logits: Tensor, labels: Tensor) -> Tensor:
         """(n,) ℓ and the two means."""

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, relu
 
-from surefoot.losses.base import non_negative, wide
+from surefoot.loss import wide
 from surefoot.losses.objective import Batch, Objective, Validation
 from surefoot.losses.ranks import gathered
-from surefoot.validation import check_int
+from surefoot.validation import check_int, check_non_negative
 
 __all__ = ["CRL"]
 
@@ -31,7 +31,7 @@ class CRL(Objective):
 
     def __init__(self, examples: int, weight: float = 1.0) -> None:
         super().__init__()
-        self.weight = non_negative("weight", weight)
+        self.weight = check_non_negative("weight", weight)
         self.register_buffer("right", torch.zeros(check_int("examples", examples, 1), dtype=torch.float64))
         self.register_buffer("epochs", torch.zeros((), dtype=torch.int64))
         self._kept: tuple[Batch, Tensor] | None = None

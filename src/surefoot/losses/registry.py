@@ -11,12 +11,12 @@ from typing import Any
 from torch import Tensor
 
 from surefoot.errors import BadInput
+from surefoot.loss import CrossEntropy, Loss, SquaredError
 from surefoot.losses.ada_focal import AdaFocal
 from surefoot.losses.ar_adals import ARAdaLS
-from surefoot.losses.base import Loss
 from surefoot.losses.batch_gaps import MDCA, MMCE, SoftECE
 from surefoot.losses.calmo import CalMO
-from surefoot.losses.cross_entropy import ConfidencePenalty, CrossEntropy, LabelSmoothing
+from surefoot.losses.cross_entropy import ConfidencePenalty, LabelSmoothing
 from surefoot.losses.focal import FLSD53, DualFocal, Focal
 from surefoot.losses.logit_margins import ACLS, MbLS
 from surefoot.losses.margin_tail import MarginTail
@@ -24,7 +24,6 @@ from surefoot.losses.mixing import MITL, Mixup
 from surefoot.losses.objective import Objective, as_objective
 from surefoot.losses.pairwise import CPC
 from surefoot.losses.ranking import CRL
-from surefoot.losses.squared_error import SquaredError
 from surefoot.losses.two_heads import BalCAL
 from surefoot.validation import check_options, suggest
 

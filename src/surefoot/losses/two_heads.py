@@ -10,10 +10,10 @@ from torch.nn.functional import cross_entropy, normalize
 
 from surefoot.errors import BadInput
 from surefoot.forward import CHUNK, evaluating
-from surefoot.losses.base import wide, within
+from surefoot.loss import wide
 from surefoot.losses.objective import Batch, Objective, Validation
 from surefoot.losses.ranks import gathered
-from surefoot.validation import check_int
+from surefoot.validation import check_int, check_within
 
 __all__ = ["BalCAL", "BalancedHead", "simplex"]
 
@@ -69,7 +69,7 @@ class BalCAL(Objective):
     def __init__(self, classes: int, delta: float = 0.95, start: float = 0.8) -> None:
         super().__init__()
         self.classes = check_int("classes", classes, 2)
-        self.delta, self.start = within("delta", delta, 0, 1), within("start", start, 0, 1)
+        self.delta, self.start = check_within("delta", delta, 0, 1), check_within("start", start, 0, 1)
         if self.delta == 0:
             raise BadInput(f"delta must lie in (0, 1]; got {delta!r}")
 

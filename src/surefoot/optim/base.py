@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from surefoot.errors import BadInput
 from surefoot.optim.passes import Closure
 
-__all__ = ["BaseOptimizer", "betas_of", "check_groups", "non_negative", "total_norm"]
+__all__ = ["BaseOptimizer", "betas_of", "check_groups", "total_norm"]
 
 
 class BaseOptimizer(Optimizer):
@@ -47,13 +47,6 @@ def check_groups(groups: Sequence[dict[str, Any]]) -> None:
         group["params"] = list(group["params"])
         if not group["params"]:
             raise BadInput(f"parameter group {index} is empty; give it parameters or leave it out")
-
-
-def non_negative(name: str, value: Any) -> float:
-    """``value`` as a finite float of at least 0."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not (0 <= value < math.inf):
-        raise BadInput(f"{name} must be a finite number of at least 0; got {value!r}")
-    return float(value)
 
 
 def betas_of(value: Any) -> tuple[float, float]:

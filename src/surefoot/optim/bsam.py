@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from surefoot.errors import BadInput
-from surefoot.optim.base import BaseOptimizer, betas_of, non_negative, total_norm
+from surefoot.optim.base import BaseOptimizer, betas_of, total_norm
 from surefoot.optim.passes import Closure, Leftovers, fresh_gradients, random_state, replayed, stored
-from surefoot.validation import check_positive
+from surefoot.validation import check_non_negative, check_positive
 
 __all__ = ["BSAM"]
 
@@ -48,10 +48,10 @@ class BSAM(BaseOptimizer):
         noise: bool = True,
     ) -> None:
         defaults = {
-            "lr": non_negative("lr", lr),
-            "rho": non_negative("rho", rho),
+            "lr": check_non_negative("lr", lr),
+            "rho": check_non_negative("rho", rho),
             "betas": betas_of(betas),
-            "prior_precision": non_negative("prior_precision", prior_precision),
+            "prior_precision": check_non_negative("prior_precision", prior_precision),
             "damping": check_positive("damping", damping),
         }
         self._examples, self._noise = check_positive("examples", examples), noise

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from surefoot.curvature.lanczos import Eigenpairs
 from surefoot.errors import BadInput
-from surefoot.optim.base import BaseOptimizer, non_negative
+from surefoot.optim.base import BaseOptimizer
 from surefoot.optim.passes import Closure
-from surefoot.validation import check_int
+from surefoot.validation import check_int, check_non_negative
 
 __all__ = ["BulkSGD", "DomSGD"]
 
@@ -55,7 +55,7 @@ class _Projected(BaseOptimizer):
         if isinstance(tol, bool) or not isinstance(tol, int | float) or not 0 < tol < 1:
             raise BadInput(f"tol must lie between 0 and 1; got {tol!r}")
         self._order: list[Tensor] = []
-        super().__init__(params, {"lr": non_negative("lr", lr)})
+        super().__init__(params, {"lr": check_non_negative("lr", lr)})
         ours = {p for group in self.param_groups for p in group["params"] if p.requires_grad}
         self._order = list(operator.parameters.values())
         if len(ours) != len(self._order) or any(p not in ours for p in self._order):

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -13,14 +12,13 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from surefoot.errors import BadInput
-from surefoot.optim.base import non_negative
+from surefoot.loss import Loss, LossLike, as_loss, wide
 from surefoot.optim.passes import Closure
 from surefoot.optim.sam import SAM
 from surefoot.optim.two_pass import entropy_coefficients
+from surefoot.validation import check_non_negative
 
 __all__ = ["CSAM", "OuterLoss", "confidence_weight"]
-
-PerExample = Callable[[Tensor, Tensor], Tensor]
 
 
 def confidence_weight(logits: Tensor, labels: Tensor, gamma: float) -> Tensor:
@@ -28,8 +26,7 @@ def confidence_weight(logits: Tensor, labels: Tensor, gamma: float) -> Tensor:
 
     Eq. 4 jumps down at ½ by the factor 1.5^{−γ}; the gradient does not see the jump.
     """
-    wide = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
-    p = torch.softmax(wide, dim=1).gather(1, labels[:, None]).squeeze(1)
+    p = torch.softmax(wide(logits), dim=1).gather(1, labels[:, None]).squeeze(1)
     return torch.where(p > 0.5, (1 + p) ** -gamma, 1.0)
 
 
@@ -60,7 +57,7 @@ class CSAM(SAM):
     def __init__(
         self, base: Optimizer, rho: float = 0.05, gamma: float = 1.0, detach: bool = False, per_rank: bool = False
     ) -> None:
-        self.gamma, self.detach = non_negative("gamma", gamma), detach
+        self.gamma, self.detach = check_non_negative("gamma", gamma), detach
         if self.gamma > 2:
             warnings.warn(
                 f"gamma = {gamma:g} is above 2, where Tan et al. (2026) show that calibration gets worse; "
@@ -68,21 +65,27 @@ class CSAM(SAM):
                 stacklevel=2,
             )
         self._plain = _Mean()
-        self._used = False
+        self._used = self._summed = False
         super().__init__(base, rho, per_rank)
 
-    def outer(self, loss: PerExample) -> OuterLoss:
+    def outer(self, loss: LossLike) -> OuterLoss:
         """``loss`` as the criterion for the closure: the plain mean, and in the descent pass Eq. 4.
 
-        ``loss(logits, labels)`` must give one value for each example; a torch loss with ``reduction="mean"`` is taken
-        as if it were ``"none"``. Of a loss of `surefoot.losses` the part of each example is weighed, a term of the
-        batch as a whole is not.
+        Args:
+            loss: whatever `surefoot.losses.as_loss` takes. Its per-example values are weighed, a term of the whole
+                batch is not. The criterion returns their sum if ``loss`` has ``reduction="sum"``, else their mean.
+
+        Returns:
+            ``criterion(logits, labels) -> scalar``.
+
+        Raises:
+            BadInput: if ``loss`` is no loss.
         """
         return OuterLoss(self, loss)
 
-    def weighted(self, logits: Tensor, labels: Tensor, values: Tensor) -> Tensor:
-        """(n,) the per-example values that this pass asks for."""
-        self._used = True
+    def weighted(self, logits: Tensor, labels: Tensor, values: Tensor, summed: bool = False) -> Tensor:
+        """(n,) the per-example values that this pass asks for; ``summed`` if the closure's loss is their sum."""
+        self._used, self._summed = True, summed
         self._plain.add(values.detach())
         if self.phase != "descent" or self.gamma == 0:
             return values
@@ -90,7 +93,7 @@ class CSAM(SAM):
         return (weight.detach() if self.detach else weight) * values
 
     def _pass(self, phase: str, parameters: Sequence[Tensor], closure: Closure) -> Any:
-        self._plain, self._used = _Mean(), False
+        self._plain, self._used, self._summed = _Mean(), False, False
         loss = super()._pass(phase, parameters, closure)
         if self.gamma and not self._used:
             raise BadInput(
@@ -99,26 +102,20 @@ class CSAM(SAM):
         return loss
 
     def _losses(self, before: float, after: float, slope: float) -> dict[str, float]:
-        # Eq. 4 is no cross-entropy: λ is of the plain loss at the perturbed point.
-        plain = self.over_ranks(self._plain.value) if self._used and not math.isnan(after) else after
-        return {"loss": before, "perturbed_loss": plain, **entropy_coefficients(before, plain, slope)}
+        # Eq. 4 is no cross-entropy: λ is of the plain loss at the perturbed point, and of means where sums are trained.
+        n = self._plain.count if self._summed else 1
+        plain = n * self.over_ranks(self._plain.value) if self._used and not math.isnan(after) else after
+        return {"loss": before, "perturbed_loss": plain, **entropy_coefficients(before / n, plain / n, slope / n)}
 
 
 class OuterLoss(nn.Module):
-    """A per-example loss whose mean is taken as the pass of a `CSAM` step asks; outside a step, the plain mean."""
+    """A loss whose per-example values are weighed as the pass of a `CSAM` step asks; outside a step, the plain loss."""
 
-    def __init__(self, optimizer: CSAM, loss: PerExample) -> None:
+    def __init__(self, optimizer: CSAM, loss: LossLike) -> None:
         super().__init__()
-        reduction = getattr(loss, "reduction", "none")
-        if reduction == "sum":
-            raise BadInput("the loss must be a mean or per example (reduction='none'); got reduction='sum'")
-        # A weighted mean of torch's divides by the sum of the labels' weights.
-        weights = getattr(loss, "weight", None)
-        self._weights = weights if reduction == "mean" and isinstance(weights, Tensor) else None
-        if reduction == "mean":
-            loss = copy.copy(loss)
-            loss.reduction = "none"  # type: ignore[attr-defined]
-        self._optimizer, self.loss = optimizer, loss
+        self._optimizer, self.loss = optimizer, as_loss(loss)
+        self._sums = getattr(loss, "reduction", "mean") == "sum"
+        self._widens = isinstance(loss, Loss)  # torch's losses and functions keep half precision
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
         """The mean loss (scalar) of logits (n, k) and labels (n,)."""
@@ -129,23 +126,14 @@ class OuterLoss(nn.Module):
             )
         if self._optimizer.phase != "descent":  # the second pass sees the labels of the first
             _check_range(labels, logits.shape[1])
-            if bool((labels == getattr(self.loss, "ignore_index", -1)).any()):
-                raise BadInput("labels to be ignored have no probability to weigh by; leave those rows out")
-        loss: Any = self.loss
-        term = None
-        if hasattr(loss, "term"):  # one of `surefoot.losses`: only what belongs to single examples is weighed
-            logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-            loss.check_masks(logits)
-            values, term = loss.values(logits, labels), loss.term(logits, labels)
-        else:
-            values = loss(logits, labels)
-        if values.shape != labels.shape:
-            raise BadInput(
-                f"the loss must give one value for each of {len(labels)} examples; got shape {tuple(values.shape)}; "
-                "pass it with reduction='none'"
-            )
-        found = self._optimizer.weighted(logits, labels, values)
-        mean: Tensor = found.mean() if self._weights is None else found.sum() / self._weights[labels].sum()
+        logits = wide(logits) if self._widens else logits
+        self.loss.check_masks(logits)
+        values, term = self.loss.values(logits, labels), self.loss.term(logits, labels)
+        weighted = self._optimizer.weighted(logits, labels, values, self._sums)
+        weights = self.loss.example_weights(labels)
+        if self._sums:
+            return weighted.sum() if term is None else weighted.sum() + len(labels) * term
+        mean = weighted.mean() if weights is None else weighted.sum() / weights.sum()
         return mean if term is None else mean + term
 
 
@@ -160,12 +148,12 @@ class _Mean:
 
     def __init__(self) -> None:
         self._sums: list[Tensor] = []
-        self._count = 0
+        self.count = 0
 
     def add(self, values: Tensor) -> None:
         self._sums.append(values.sum())
-        self._count += len(values)
+        self.count += len(values)
 
     @property
     def value(self) -> float:
-        return math.fsum(float(each) for each in self._sums) / self._count if self._count else math.nan
+        return math.fsum(float(each) for each in self._sums) / self.count if self.count else math.nan

@@ -7,7 +7,8 @@ from typing import Any
 
 from torch.optim import SGD
 
-from surefoot.optim.base import check_groups, non_negative
+from surefoot.optim.base import check_groups
+from surefoot.validation import check_non_negative
 
 __all__ = ["GD"]
 
@@ -21,5 +22,5 @@ class GD(SGD):
     """
 
     def __init__(self, params: Iterable[Any], lr: float) -> None:
-        super().__init__(params, lr=non_negative("lr", lr))
+        super().__init__(params, lr=check_non_negative("lr", lr))
         check_groups(self.param_groups)

@@ -11,8 +11,9 @@ from torch import Tensor
 from torch.optim.adamw import adamw
 
 from surefoot.errors import BadInput
-from surefoot.optim.base import BaseOptimizer, betas_of, check_groups, non_negative
+from surefoot.optim.base import BaseOptimizer, betas_of, check_groups
 from surefoot.optim.passes import Closure
+from surefoot.validation import check_non_negative
 
 __all__ = ["Muon", "orthogonalise"]
 
@@ -97,13 +98,13 @@ class Muon(BaseOptimizer):
             raise BadInput(f"steps must be a whole number of at least 1; got {steps!r}")
         defaults = {
             "rule": "muon",
-            "lr": non_negative("lr", lr),
+            "lr": check_non_negative("lr", lr),
             "momentum": momentum,
             "nesterov": nesterov,
-            "weight_decay": non_negative("weight_decay", weight_decay),
+            "weight_decay": check_non_negative("weight_decay", weight_decay),
             "steps": steps,
             "betas": betas_of(betas),
-            "eps": non_negative("eps", eps),
+            "eps": check_non_negative("eps", eps),
         }
         groups = _distinct([_named(group, index) for index, group in enumerate(_as_groups(params))])
         check_groups(groups)
@@ -112,7 +113,7 @@ class Muon(BaseOptimizer):
         if matrices:
             self.routing[matrices[-1]] = "adamw"  # the head
         self.routing |= _called(adamw, self.routing)
-        self._adamw_lr = non_negative("adamw_lr", adamw_lr)
+        self._adamw_lr = check_non_negative("adamw_lr", adamw_lr)
         super().__init__([part for group in groups for part in _split(group, self.routing, adamw_lr)], defaults)
         _log.info("Muon routes %s", ", ".join(f"{name} to {rule}" for name, rule in self.routing.items()))
 

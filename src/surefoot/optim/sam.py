@@ -7,8 +7,9 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from surefoot.errors import BadInput
-from surefoot.optim.base import non_negative, total_norm
+from surefoot.optim.base import total_norm
 from surefoot.optim.two_pass import Ascent, TwoPass
+from surefoot.validation import check_non_negative
 
 __all__ = ["ASAM", "SAM", "VASSO"]
 
@@ -55,7 +56,7 @@ class ASAM(TwoPass):
     """
 
     def __init__(self, base: Optimizer, rho: float = 0.5, eta: float = 0.01, per_rank: bool = False) -> None:
-        self._eta = non_negative("eta", eta)
+        self._eta = check_non_negative("eta", eta)
         super().__init__(base, rho, per_rank)
 
     def ascent(self, parameters: list[Tensor], gradients: list[Tensor], norm: float) -> Ascent:

@@ -13,8 +13,9 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from surefoot.errors import BadInput
-from surefoot.optim.base import BaseOptimizer, check_groups, non_negative, total_norm
+from surefoot.optim.base import BaseOptimizer, check_groups, total_norm
 from surefoot.optim.passes import Closure, Leftovers, fresh_gradients, random_state, replayed, stored
+from surefoot.validation import check_non_negative
 
 __all__ = ["Ascent", "TwoPass", "entropy_coefficients"]
 
@@ -75,7 +76,7 @@ class TwoPass(BaseOptimizer):
             raise BadInput(f"per_rank must be true or false; got {per_rank!r}")
         self.per_rank = per_rank
         self.over_ranks: Callable[[float], float] = float
-        self._rho = non_negative("rho", rho)
+        self._rho = check_non_negative("rho", rho)
         # A base wrapped before carries that wrapper's radius, unless a group was given its own.
         before = getattr(base, "_wrapped_rho", None)
         for group in base.param_groups:
@@ -117,7 +118,7 @@ class TwoPass(BaseOptimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """As in torch; the group is the base's too."""
-        non_negative("rho", param_group.get("rho", self._rho))
+        check_non_negative("rho", param_group.get("rho", self._rho))
         if not any(param_group is held for held in self.base.param_groups):
             check_groups([param_group])
             self.base.add_param_group(param_group)
@@ -209,7 +210,7 @@ class TwoPass(BaseOptimizer):
 
     def _radii(self) -> list[float]:
         """ρ of every group; one that came without, from a checkpoint of the base alone, gets ours."""
-        return [non_negative("rho", group.setdefault("rho", self._rho)) for group in self.param_groups]
+        return [check_non_negative("rho", group.setdefault("rho", self._rho)) for group in self.param_groups]
 
     def _perturb(self) -> tuple[float, float]:
         """Add ε to the parameters; ‖ε‖ and ⟨g, ε⟩, both NaN and nothing moved if the gradient is not finite."""

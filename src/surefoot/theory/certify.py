@@ -11,6 +11,7 @@ from torch import nn
 from surefoot.curvature import GaussNewton, jacobian_norms
 from surefoot.errors import BadInput
 from surefoot.forward import logits_of
+from surefoot.loss import CrossEntropy, LossLike, SquaredError, as_loss
 from surefoot.margins.lipschitz import lipschitz
 from surefoot.margins.robust import robust
 from surefoot.predictions import Predictions
@@ -38,7 +39,7 @@ def certify(
     test: tuple[Any, Any] | None = None,
     held_out: bool = False,
     confidence: float = 0.95,
-    loss: str = "ce",
+    loss: LossLike = "ce",
     bins: int = 15,
 ) -> list[Certificate]:
     """Theorems 4.1 and 4.2, Lemmas B.1–B.5, Remark B.6, Proposition B.7, Corollary B.8 and Appendix D.
@@ -50,27 +51,33 @@ def certify(
         bound: which lower bound; see `surefoot.margins.certified`.
         test: (inputs, labels) of a test set, for Corollary B.8; needs ``eps``.
         held_out: whether the model never saw these examples; then the population's ECE is bounded, too.
-        loss: ``"ce"``, or ``"mse"`` for a network trained by squared error: curvature is then Appendix D's.
+        loss: the cross-entropy, or ``"mse"`` for a network trained by squared error: curvature is then Appendix D's;
+            torch's or surefoot's objects for the two are taken, too.
     """
-    if loss not in ("ce", "mse"):
-        raise BadInput(f"loss must be 'ce' or 'mse'; got {loss!r}")
+    trained = as_loss(loss)
+    by_entropy = type(trained) is CrossEntropy
+    if not by_entropy and not (isinstance(trained, SquaredError) and trained.convention == "mean"):
+        raise BadInput(
+            f"the theorems are of the cross-entropy (loss='ce') and of the squared error averaged over classes "
+            f"(loss='mse'); got {trained!r}"
+        )
     if test is not None and eps is None:
         raise BadInput("a test set is compared through robust margins; give eps")
     if test is not None and not (isinstance(test, tuple | list) and len(test) == 2):
         raise BadInput(f"test must be a pair (inputs, labels); got {type(test).__name__}")
     predictions = Predictions.of(model, inputs, labels)
-    curvature = curvature_of(model, inputs, labels, loss)
+    curvature = curvature_of(model, inputs, labels, trained)
     ball = None if eps is None else robust_of(model, inputs, labels, eps, norm, method, bound)
-    sample = Sample(predictions, curvature if loss == "ce" else None, ball, bins)
+    sample = Sample(predictions, curvature if by_entropy else None, ball, bins)
     found = [*lemmas(sample), *overlap(sample), *interpolating(sample), *population(sample, held_out, confidence)]
-    if loss == "mse":
+    if not by_entropy:
         found += squared_error(curvature, predictions.classes)
     if test is not None and ball is not None:
         found += transfer((inputs, labels), test, Predictions.of(model, *test), ball, eps, norm, bins)
     return found
 
 
-def curvature_of(model: nn.Module, inputs: Any, labels: Any, loss: str = "ce") -> Curvature:
+def curvature_of(model: nn.Module, inputs: Any, labels: Any, loss: LossLike = "ce") -> Curvature:
     """λ_max of the Gauss–Newton matrix with its residual, and each example's Jacobian norm."""
     top = GaussNewton(model, inputs, labels, loss).top(1, tol=1e-3, max_matvecs=300)
     norms = jacobian_norms(model, inputs).double().numpy()

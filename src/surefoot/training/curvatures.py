@@ -11,10 +11,9 @@ from torch.optim import Optimizer
 
 from surefoot.curvature import Hessian, Sharpness
 from surefoot.curvature.batch_sharpness import batch_sharpness
-from surefoot.curvature.losses import CrossEntropy, as_loss
-from surefoot.curvature.problem import Loss
 from surefoot.curvature.sharpness import SharpnessReading
 from surefoot.errors import BadInput
+from surefoot.loss import CrossEntropy, Loss
 from surefoot.ranks import Ranks
 from surefoot.seeds import generator
 from surefoot.training.ascent import PLACES, ascent_of, radius_of
@@ -62,7 +61,7 @@ class Curvatures:
                 "readings of 'ascent' need an optimizer that climbs along the gradient: SAM, VASSO or CSAM, with one "
                 "rho above 0 for all its groups"
             )
-        if not isinstance(as_loss(self._loss), CrossEntropy):
+        if not isinstance(self._loss, CrossEntropy):
             raise BadInput("readings of 'ascent' are of the cross-entropy; leave them out for another loss")
         if self._ranks.count > 1:
             raise BadInput("readings of 'ascent' are of one process; leave out ascent, or ranks")

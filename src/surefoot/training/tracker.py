@@ -13,10 +13,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from surefoot.curvature import jacobian_norms
-from surefoot.curvature.losses import CrossEntropy, as_loss
-from surefoot.curvature.problem import Loss
 from surefoot.errors import BadInput
 from surefoot.forward import CHUNK, logits_of
+from surefoot.loss import CrossEntropy, LossLike, as_loss
 from surefoot.metrics import ece
 from surefoot.predictions import Predictions
 from surefoot.ranks import ALONE, all_ranks, unwrapped
@@ -51,7 +50,8 @@ class Tracker:
         train, test: (inputs, labels), or a loader of such pairs, which is read once, here.
         val: (inputs, labels) whose accuracy, NLL, … are read too, and on which ``test.tce``'s temperature is fitted.
         optimizer: its learning rate gives ``threshold`` = 2/η, and what it says of its last step is recorded.
-        loss: of curvature and gradient: ``"ce"``, ``"mse"``, …; see `surefoot.curvature.GaussNewton`.
+        loss: whose curvature and gradient are read: ``"ce"``, ``"mse"``, a loss of surefoot or torch, or a function;
+            see `surefoot.losses.as_loss`. Its Gauss–Newton matrix needs it to be convex in the logits.
         every: steps between readings (50 by default), or a cadence; or one for each group:
             ``{"calibration": 10, "curvature": 100}``. Groups are calibration, margins, curvature, hessian, hessian_min,
             batch_sharpness, histograms, bounds (the theorems of `surefoot.theory`), robust (needs ``eps``; bounds read
@@ -87,7 +87,7 @@ class Tracker:
         test: Split,
         val: Split | None = None,
         optimizer: Optimizer | None = None,
-        loss: Loss = "ce",
+        loss: LossLike = "ce",
         every: int | Cadence | Mapping[str, int | Cadence] | None = None,
         budget: float | None = None,
         batch_size: int | None = None,
@@ -100,7 +100,8 @@ class Tracker:
         sample: int | None = None,
         ranks: bool = False,
     ) -> None:
-        self._model, self._optimizer, self._loss = unwrapped(model), _checked_optimizer(optimizer), loss
+        self._model, self._optimizer = unwrapped(model), _checked_optimizer(optimizer)
+        self._loss = as_loss(loss, separable=True)
         self._seed = check_int("seed", seed, 0)
         self._ranks = all_ranks() if ranks else ALONE
         given = {"train": train, "test": test} | ({} if val is None else {"val": val})
@@ -116,7 +117,7 @@ class Tracker:
         some = None if sample is None else check_int("sample", sample, self._ranks.count)
         counts = {name: len(y) for name, y in self._labels.items()}
         self._curvatures = Curvatures(
-            self._model, self._parts, counts, loss, self._batch, self._seed, some, self._optimizer, self._ranks
+            self._model, self._parts, counts, self._loss, self._batch, self._seed, some, self._optimizer, self._ranks
         )
         if self._curvatures.count("train") < rows and "bounds" in self._cadences:
             raise BadInput("bounds compare with the sharpness of all training examples; leave out sample, or bounds")
@@ -291,7 +292,7 @@ class Tracker:
 
     def _bounds(self, part: str, x: Tensor, p: Predictions, ball: Robust | None, record: dict[str, Any]) -> float:
         """The theorems at this reading; with curvature on the training set, where the loss is cross-entropy."""
-        if part != "train" or not isinstance(as_loss(self._loss), CrossEntropy):
+        if part != "train" or not isinstance(self._loss, CrossEntropy):
             record.update(bounds_of(part, p, None, ball))
             return 0.0
         reading = self._curvatures.verified(record)
