@@ -26,6 +26,7 @@ def modules_after(code: str) -> set[str]:
         "import surefoot; surefoot.report; import surefoot.reports.page, surefoot.reports.figures.paper",
         "import surefoot.reports.serve.server",
         "import surefoot; surefoot.integrations",
+        "import surefoot; surefoot.evaluate, surefoot.Evaluation, surefoot.data",
     ],
 )
 def test_torch_is_not_imported(code):
@@ -50,6 +51,15 @@ def test_the_root_is_empty_until_asked():
 def test_unknown_names_are_said():
     import surefoot
 
-    with pytest.raises(AttributeError, match="has no attribute 'metric'; it has Predictions"):
+    with pytest.raises(AttributeError, match="has no attribute 'metric'; it has Evaluation"):
         surefoot.metric  # noqa: B018
-    assert {"Predictions", "metrics", "errors"} <= set(dir(surefoot))
+    assert set(surefoot.__all__) <= set(dir(surefoot))
+
+
+def test_every_public_name_is_there():
+    import surefoot
+
+    for name in surefoot.__all__:
+        assert getattr(surefoot, name) is not None
+    assert surefoot.data is sys.modules["surefoot.data"]
+    assert surefoot.models is sys.modules["surefoot.models"]

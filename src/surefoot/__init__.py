@@ -14,16 +14,20 @@ deprecated.install()
 
 __version__ = "0.1.0"
 __all__ = [
+    "Evaluation",
     "Predictions",
     "Tracker",
     "__version__",
     "curvature",
+    "data",
     "ensembles",
     "errors",
+    "evaluate",
     "integrations",
     "losses",
     "margins",
     "metrics",
+    "models",
     "optim",
     "posthoc",
     "report",
@@ -35,15 +39,19 @@ __all__ = [
 
 # Public name -> module that defines it; a module standing for itself maps to its own name.
 _HOMES = {
+    "Evaluation": "surefoot.evaluation",
     "Predictions": "surefoot.predictions",
     "Tracker": "surefoot.training.tracker",
     "curvature": "surefoot.curvature",
+    "data": "surefoot.data",
     "ensembles": "surefoot.ensembles",
     "errors": "surefoot.errors",
+    "evaluate": "surefoot.evaluation",
     "integrations": "surefoot.integrations",
     "losses": "surefoot.losses",
     "margins": "surefoot.margins",
     "metrics": "surefoot.metrics",
+    "models": "surefoot.models",
     "optim": "surefoot.optim",
     "posthoc": "surefoot.posthoc",
     "report": "surefoot.reports.api",
@@ -56,17 +64,20 @@ _HOMES = {
 if TYPE_CHECKING:
     from surefoot import (
         curvature,
+        data,
         ensembles,
         errors,
         integrations,
         losses,
         margins,
         metrics,
+        models,
         optim,
         posthoc,
         shift,
         theory,
     )
+    from surefoot.evaluation import Evaluation, evaluate
     from surefoot.predictions import Predictions
     from surefoot.reports.api import report
     from surefoot.studies.api import study
@@ -85,4 +96,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

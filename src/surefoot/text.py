@@ -1,12 +1,13 @@
-"""Text for terminals: readable numbers, and no control characters."""
+"""Values as text and as JSON: numbers as people read them, and nothing that a terminal would obey."""
 
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["number", "plain", "settings_of"]
+__all__ = ["number", "plain", "plain_json", "settings_of"]
 
 
 def plain(text: str) -> str:
@@ -42,6 +43,19 @@ def number(value: float, digits: int = 4) -> str:
     if value != 0 and abs(value) < 0.5 * 10.0**-digits:
         return f"{value:.1e}"
     return f"{value:.{digits}f}"
+
+
+def plain_json(value: Any) -> Any:
+    """``value`` as what strict JSON can hold: arrays become lists, NaN (an empty bin) None, infinities strings."""
+    if isinstance(value, dict):
+        return {str(key): plain_json(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain_json(item) for item in value]
+    if hasattr(value, "tolist"):  # arrays and numbers of numpy, which this module does not import
+        return plain_json(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else str(float(value))
+    return value
 
 
 def settings_of(thing: Any, hidden: Mapping[str, Any] | None = None) -> str:

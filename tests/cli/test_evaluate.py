@@ -7,7 +7,7 @@ import pytest
 
 from surefoot import Predictions, metrics
 from surefoot.errors import BadInput
-from surefoot.reports.verdict import verdict
+from surefoot.evaluation import verdict
 
 from ..conftest import binary_predictions, random_predictions, surefoot
 

@@ -162,7 +162,7 @@ def _json(calibrator: Calibrator, comparison: Comparison, warnings: list[str]) -
     import json
 
     from surefoot.posthoc import Auto
-    from surefoot.reports.encode import plain_json
+    from surefoot.text import plain_json
 
     used = calibrator.best_ if isinstance(calibrator, Auto) else calibrator
     learned = {name: getattr(used, name) for name in used.learned if getattr(getattr(used, name), "size", 1) <= 1000}

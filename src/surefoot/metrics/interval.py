@@ -73,6 +73,9 @@ class Interval(tuple[float, float]):
         self.method, self.level, self.resamples = method, level, resamples
         return self
 
+    def __repr__(self) -> str:
+        return f"Interval({self.low!r}, {self.high!r}, method={self.method!r}, level={self.level!r})"
+
     def __getnewargs__(self) -> tuple[Any, ...]:
         return (*self, self.method, self.level, self.resamples)
 

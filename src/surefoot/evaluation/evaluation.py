@@ -1,0 +1,253 @@
+"""`evaluate`: what ``surefoot evaluate`` prints, as an object that prints itself."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from io import StringIO
+from typing import TYPE_CHECKING, Any
+
+from surefoot.evaluation.verdict import Verdict, verdict
+from surefoot.metrics.interval import Interval, intervals
+from surefoot.metrics.registry import METRICS
+from surefoot.metrics.reliability import Reliability, reliability
+from surefoot.metrics.skce import skce
+from surefoot.metrics.summary import metrics_table, summary
+from surefoot.metrics.value import Value
+from surefoot.predictions import Predictions, check_predictions
+from surefoot.text import number, plain, plain_json
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+__all__ = ["Evaluation", "evaluate"]
+
+_WIDTH = 40  # of a bar in the terminal
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+
+
+@dataclass(frozen=True, repr=False)
+class Evaluation:
+    """How calibrated predictions are, how certain those numbers are, and what to do.
+
+    ``str`` and ``repr`` give the text that ``surefoot evaluate`` prints; notebooks show a table.
+
+    Attributes:
+        name: what was evaluated, such as a file's name.
+        n: number of examples.
+        classes: number of classes.
+        level: coverage of the intervals.
+        metrics: values by name; each `Value` knows what it was measured with.
+        intervals: intervals by the metric's name; the costly metrics have none.
+        reliability: data of the reliability diagram.
+        verdict: the direction of the error, whether it is more than noise, and sentences.
+    """
+
+    name: str
+    n: int
+    classes: int
+    level: float
+    metrics: dict[str, Value]
+    intervals: dict[str, Interval]
+    reliability: Reliability
+    verdict: Verdict
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """The verdict's sentences, and a warning where every row is right or every row is wrong."""
+        if self.verdict.accuracy not in (0.0, 1.0):
+            return self.verdict.sentences
+        kind = "right" if self.verdict.accuracy else "wrong"
+        return (
+            *self.verdict.sentences,
+            f"Every row is {kind}: resampling cannot show what it has not seen, so intervals without a width prove "
+            f"nothing; up to {min(1.0, 3 / self.n):.1%} of all cases could be otherwise (rule of three).",
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain values that JSON can hold: the object that ``surefoot evaluate --json`` prints.
+
+        Returns:
+            Keys ``file``, ``n``, ``classes``, ``level``, ``metrics``, ``reliability`` and ``verdict``; NaN (an empty
+            bin) is None, and infinities are the strings ``"inf"`` and ``"-inf"``.
+        """
+        found: dict[str, Any] = plain_json(
+            {
+                "file": self.name,
+                "n": self.n,
+                "classes": self.classes,
+                "level": self.level,
+                "metrics": {metric: self._entry(metric) for metric in self.metrics},
+                "reliability": {
+                    **vars(self.reliability.table),
+                    "interval": self.reliability.interval,
+                    "band": self.reliability.band,
+                },
+                "verdict": {
+                    **dataclasses.asdict(self.verdict),
+                    "direction": self.verdict.direction,
+                    "sentences": self.verdict.sentences,
+                },
+            }
+        )
+        return found
+
+    def print_to(self, console: Console) -> None:
+        """Print the table, the diagram and the sentences on a console of rich."""
+        from rich.table import Table
+        from rich.text import Text
+
+        console.print(Text(self._heading(), style="bold"))
+        console.print()
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for heading in self._columns():
+            table.add_column(heading, justify="right" if heading == "value" else "left")
+        for metric, value, span, note in self._rows():
+            table.add_row(metric, value, span, Text(note, style="dim"))
+        console.print(table)
+        console.print()
+        console.print(terminal_diagram(self.reliability), soft_wrap=True)
+        for sentence in self.sentences:
+            console.print(sentence)
+
+    def __str__(self) -> str:
+        from rich.console import Console
+
+        text = StringIO()
+        self.print_to(Console(file=text, width=100, highlight=False))
+        return text.getvalue().rstrip("\n")
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{html.escape(heading)}</th>" for heading in self._columns())
+        rows = ("".join(f"<td>{html.escape(cell)}</td>" for cell in row) for row in self._rows())
+        body = "".join(f"<tr>{row}</tr>" for row in rows)
+        sentences = "".join(f"<p>{html.escape(sentence)}</p>" for sentence in self.sentences)
+        return (
+            f"<p><b>{html.escape(self._heading())}</b></p><table><thead><tr>{head}</tr></thead>"
+            f"<tbody>{body}</tbody></table>{sentences}"
+        )
+
+    def _heading(self) -> str:
+        return f"{plain(self.name)}: {self.n:,} predictions of {self.classes} classes"
+
+    def _columns(self) -> tuple[str, ...]:
+        return "metric", "value", f"{self.level:.0%} interval", "measured with"
+
+    def _rows(self) -> list[tuple[str, str, str, str]]:
+        rows = []
+        for metric, value in self.metrics.items():
+            span = " – ".join(number(end) for end in self.intervals.get(metric, ()))
+            note = "nothing to rank: chance" if value.facts.get("pairs") == 0 else _note(value.facts)
+            rows.append((metric, number(value), span, note))
+        return rows
+
+    def _entry(self, metric: str) -> dict[str, Any]:
+        value, found = self.metrics[metric], self.intervals.get(metric)
+        low, high = (None, None) if found is None else found
+        method = None if found is None else found.method
+        return {"value": float(value), "low": low, "high": high, "interval": method, **value.facts}
+
+
+def evaluate(
+    p: Predictions,
+    bins: int = 15,
+    *,
+    every: bool = False,
+    level: float = 0.95,
+    seed: int = 0,
+    name: str = "predictions",
+    progress: Callable[[int, int], None] | None = None,
+) -> Evaluation:
+    """Evaluate predictions, as the command ``surefoot evaluate`` does.
+
+    Args:
+        p: the predictions.
+        bins: number of bins of the binned metrics and of the diagram.
+        every: also the metrics that take longer (``auroc_ovr``, ``skce``); they get no intervals.
+        level: coverage of the intervals, between 0 and 1.
+        seed: of the resampling behind the intervals.
+        name: what the result calls the predictions.
+        progress: called as ``progress(done, of)`` after each resample.
+
+    Returns:
+        The metrics with intervals, the reliability diagram's data and the verdict.
+
+    Raises:
+        BadInput: if ``p`` is no `Predictions`, or a setting is out of range.
+
+    Example:
+        >>> p = Predictions([[2.0, 0.0], [0.0, 1.0]] * 50, [0, 0] * 50)
+        >>> result = evaluate(p)
+        >>> round(result.metrics["ece"], 4), result.verdict.direction
+        (0.4251, 'over')
+        >>> result.intervals["accuracy"].method
+        'Wilson'
+        >>> print(result.sentences[2])
+        Fit a temperature above 1 on held-out predictions; it lowers every confidence, and no answer changes.
+    """
+    check_predictions("p", p)
+    table, values = metrics_table(bins), summary(p, bins)
+    if every:
+        # skce: all pairs of rows while that takes seconds; a single row has none.
+        table["skce"] = partial(skce, estimator="biased" if len(p) < 2 else "unbiased" if len(p) <= 20_000 else "block")
+        values |= {metric: table[metric](p) for metric in table if metric not in values}
+    # The costly ones are left without: hundreds of resamples would take hours where one value takes a minute.
+    cheap = {metric: table[metric] for metric in values if not METRICS[metric].costly}
+    ranges = intervals(cheap, p, level, seed, known=values, progress=progress)
+    diagram = reliability(p, bins, level=level)
+    judged = verdict(p, bins, level, seed)
+    return Evaluation(name, len(p), p.classes, diagram.level, values, ranges, diagram, judged)
+
+
+def _note(facts: dict[str, Any]) -> str:
+    """What a value depends on, short enough for a table; n stands in the heading."""
+    parts = []
+    if "bins" in facts:
+        parts.append(f"{facts['bins']} bins, {facts['binning']}")
+    if "norm" in facts:
+        parts.append(f"{facts['norm']}-norm")
+    if "bandwidth" in facts:
+        parts.append(f"kernel width {facts['bandwidth']:.3g}")
+    if facts.get("impossible"):
+        parts.append(f"{facts['impossible']} labels of probability 0")
+    return "; ".join([*parts, *(str(facts[name]) for name in ("unit", "estimator") if name in facts)])
+
+
+def terminal_diagram(diagram: Reliability, width: int = _WIDTH) -> Text:
+    """A reliability diagram for the terminal, one line a bin, from the table that the numbers come from.
+
+    Bars are the accuracy, marks the mean confidence; red where a bin leaves its consistency band.
+    """
+    from rich.text import Text
+
+    table = diagram.table
+    text = Text()
+    text.append(f"{'confidence':^16}{'n':>10}  {'accuracy ▉  confidence ┃':<{width + 2}}  gap\n", style="bold")
+    for index, count in enumerate(table.count.tolist()):
+        bracket = "(" if index and diagram.binning == "width" else "["
+        text.append(f"{bracket}{table.lower[index]:.4f}, {table.upper[index]:.4f}]".center(16))
+        text.append(f"{count:>10,}  ")
+        if count == 0:
+            text.append("·" * (width + 2) + "\n", style="dim")
+            continue
+        low, high = diagram.band[:, index]
+        accuracy, confidence = float(table.accuracy[index]), float(table.confidence[index])
+        inside = low <= accuracy <= high
+        style = "green" if inside else "red"
+        text.append(_bar(accuracy, confidence, width), style=style)
+        text.append(f"  {confidence - accuracy:+.3f}\n", style=style)
+    return text
+
+
+def _bar(accuracy: float, confidence: float, width: int) -> str:
+    eighths = round(accuracy * width * 8)
+    cells = list(("█" * (eighths // 8) + _EIGHTHS[eighths % 8].rstrip()).ljust(width + 2))
+    cells[min(int(confidence * width), width)] = "┃"
+    return "".join(cells)
