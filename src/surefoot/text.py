@@ -46,7 +46,18 @@ def number(value: float, digits: int = 4) -> str:
 
 
 def plain_json(value: Any) -> Any:
-    """``value`` as what strict JSON can hold: arrays become lists, NaN (an empty bin) None, infinities strings."""
+    """Convert a value to what strict JSON can hold.
+
+    Args:
+        value: dictionaries, lists, tuples, arrays, numbers, text, nested as they like.
+
+    Returns:
+        ``value`` with arrays as lists, NaN (an empty bin) as None and infinities as ``"inf"`` and ``"-inf"``.
+
+    Example:
+        >>> plain_json({"low": float("nan"), "high": (1, float("inf"))})
+        {'low': None, 'high': [1, 'inf']}
+    """
     if isinstance(value, dict):
         return {str(key): plain_json(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -59,7 +70,7 @@ def plain_json(value: Any) -> Any:
 
 
 def settings_of(thing: Any, hidden: Mapping[str, Any] | None = None) -> str:
-    """``name=value`` of every argument of the constructor of ``thing`` that it keeps under that name.
+    """Format the settings of an object: ``name=value`` of every constructor argument kept under its own name.
 
     Args:
         thing: any object.

@@ -112,21 +112,56 @@ def check_fraction(name: str, value: Any) -> float:
 
 
 def check_non_negative(name: str, value: Any) -> float:
-    """``value`` as a finite float of at least 0."""
+    """Check that a value is a finite number of at least 0.
+
+    Args:
+        name: the argument's name, for the error.
+        value: the value as given.
+
+    Returns:
+        The value as a float.
+
+    Raises:
+        BadInput: if the value is negative, not finite or not a number.
+    """
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
         raise BadInput(f"{name} must be a finite number of at least 0; got {value!r}")
     return float(value)
 
 
 def check_within(name: str, value: Any, lowest: float, highest: float) -> float:
-    """``value`` as a finite float in lowest..highest."""
+    """Check that a value is a number from ``lowest`` to ``highest``.
+
+    Args:
+        name: the argument's name, for the error.
+        value: the value as given.
+        lowest: the smallest value allowed.
+        highest: the largest value allowed.
+
+    Returns:
+        The value as a float.
+
+    Raises:
+        BadInput: if the value lies outside or is not a number.
+    """
     if isinstance(value, bool) or not isinstance(value, int | float) or not lowest <= value <= highest:
         raise BadInput(f"{name} must be a number from {lowest:g} to {highest:g}; got {value!r}")
     return float(value)
 
 
 def check_bool(name: str, value: Any) -> bool:
-    """``value`` if it is True or False: any word would count as True."""
+    """Check that a value is True or False; any other word would count as True.
+
+    Args:
+        name: the argument's name, for the error.
+        value: the value as given.
+
+    Returns:
+        The value.
+
+    Raises:
+        BadInput: if the value is neither.
+    """
     if not isinstance(value, bool):
         raise BadInput(f"{name} must be true or false; got {value!r}")
     return value
