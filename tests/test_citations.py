@@ -14,6 +14,7 @@ FILES += [*sorted(ROOT.glob("*.md")), ROOT / "Makefile"]
 LABEL = re.compile(r"\b[Pp]apers? ?[AB]\b|paper[-_][ab](?![a-z])|\b[Cc]ards? [A-J]\d*\b")
 # Former names that are accepted, and the pages and tests that say so.
 FORMER = {
+    "CHANGELOG.md",
     "docs/MIGRATING.md",
     "src/surefoot/deprecated.py",
     "src/surefoot/spellings.py",
