@@ -25,6 +25,7 @@ def modules_after(code: str) -> set[str]:
         "from surefoot.cli import app\ntry: app(['evaluate', '--help'])\nexcept SystemExit: pass",
         "import surefoot; surefoot.report; import surefoot.reports.page, surefoot.reports.figures.paper",
         "import surefoot.reports.serve.server",
+        "import surefoot.training.spec, surefoot.optim.registry, surefoot.losses.registry, surefoot.ensembles.registry",
         "import surefoot; surefoot.integrations",
         "import surefoot; surefoot.evaluate, surefoot.Evaluation, surefoot.data",
     ],
@@ -46,6 +47,18 @@ def test_the_root_is_empty_until_asked():
     found = modules_after("import surefoot")
     assert "numpy" not in found
     assert "typer" not in found
+
+
+@pytest.mark.parametrize("package", ["ensembles", "losses", "optim"])
+def test_packages_that_import_on_first_use_have_all_their_names(package):
+    import importlib
+
+    module = importlib.import_module(f"surefoot.{package}")
+    assert module.__all__ == dir(module)
+    assert all(getattr(module, name).__module__ for name in module.__all__ if name != "schedules")
+    assert module.registry.__name__ == f"surefoot.{package}.registry"
+    with pytest.raises(AttributeError, match=f"module 'surefoot.{package}' has no attribute 'schedule'"):
+        module.schedule  # noqa: B018
 
 
 def test_unknown_names_are_said():

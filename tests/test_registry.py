@@ -5,27 +5,37 @@ import json
 from dataclasses import replace
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 import surefoot as sf
 from surefoot.cli import app
+from surefoot.ensembles import BatchEnsemble
+from surefoot.ensembles.registry import ENSEMBLES
 from surefoot.errors import BadInput
+from surefoot.losses.registry import LOSSES
 from surefoot.metrics.registry import METRICS, higher_is_better, tracked_metrics
 from surefoot.metrics.value import Value
+from surefoot.optim.registry import OPTIMIZERS
 from surefoot.predictions import Predictions
-from surefoot.registry import Entry, MetricEntry, table
+from surefoot.registry import EnsembleEntry, Entry, LossEntry, MetricEntry, OptimizerEntry, table
+from surefoot.reports.page.payload import payload
+from surefoot.studies.costs import cost_of
 from surefoot.studies.facts import DatasetIndex
 from surefoot.studies.folder import StudyFolder
 from surefoot.studies.plan import make_plan
+from surefoot.studies.preflight import check_parts
 from surefoot.studies.select import choose
 from surefoot.studies.spec import study_of
 from surefoot.training.checkpoint import load_best
 from surefoot.training.journal import read_journal
 from surefoot.training.run import run
+from tests.losses import cases as loss_cases
+from tests.optim import cases as optimizer_cases
 from tests.studies.cases import small
-from tests.training.test_runs import spec
+from tests.training.test_runs import RULES, Killed, files, spec
 
-TABLES = {"metric": METRICS}
+TABLES = {"metric": METRICS, "optimizer": OPTIMIZERS, "loss": LOSSES, "ensemble": ENSEMBLES}
 ENTRIES = [pytest.param(entry, id=f"{kind} {name}") for kind, rows in TABLES.items() for name, entry in rows.items()]
 
 
@@ -52,6 +62,31 @@ def test_a_name_stands_once():
 def test_metrics_take_bins_as_they_say(entry):
     assert entry.bins == ("bins" in inspect.signature(entry.resolve()).parameters)
     assert getattr(sf.metrics, entry.name) is entry.resolve()
+
+
+def test_costs_know_the_defaults_of_the_options_that_matter():
+    known = [(entry, entry.directions.items()) for entry in OPTIMIZERS.values()]
+    known += [(entry, [entry.repeats]) for entry in ENSEMBLES.values() if entry.repeats and not entry.separate]
+    for entry, options in known:
+        for name, default in options:
+            assert entry.parameters()[name].default == default, entry.name
+
+
+def test_optimizers_are_built_around_one_thing():
+    assert {entry.given[0] for entry in OPTIMIZERS.values()} == {"params", "base"}
+
+
+@pytest.mark.parametrize(
+    ("rows", "tested"),
+    [
+        (OPTIMIZERS, {rule.name for rule in optimizer_cases.RULES}),
+        (OPTIMIZERS, set(RULES)),
+        (LOSSES, {*loss_cases.LOSSES, *loss_cases.OBJECTIVES, "mse-sum"}),
+    ],
+    ids=["optimizers", "runs", "losses"],
+)
+def test_the_conformance_suites_leave_none_out(rows, tested):
+    assert set(rows) <= tested
 
 
 # --- one more metric ----------------------------------------------------------------------------------------------
@@ -86,9 +121,8 @@ def test_a_metric_is_computed_compared_and_improved(metric, tmp_path):
 @pytest.mark.parametrize("name", ["hundredth", "auroc_misclassification"])
 def test_the_best_weights_are_those_of_the_highest(name, metric, monkeypatch, tmp_path):
     monkeypatch.setitem(METRICS, name, replace(METRICS[name], tracked="all"))
-    done = run(
-        spec(steps=20, best={"metric": f"val.{name}"}, track={"every": 2}, rule={"name": "sgd", "lr": 1.0}), tmp_path
-    )
+    one = spec({"name": "sgd", "lr": 1.0}, steps=20, best={"metric": f"val.{name}"}, track={"every": 2})
+    done = run(one, tmp_path)
     values = [reading[f"val.{name}"] for reading in read_journal(done.folder / "journal.jsonl")[0]]
     assert load_best(done.folder)[1][f"val.{name}"] == max(values) > min(values)
 
@@ -97,7 +131,10 @@ def test_settings_are_chosen_by_the_highest(monkeypatch, tmp_path):
     """An AUROC, where the name of the metric does not end in accuracy."""
     name = "auroc_misclassification"
     monkeypatch.setitem(METRICS, name, replace(METRICS[name], tracked="all"))
-    axes = {"method": [{"name": "SGD", "rule": {"name": "sgd"}}], "lr": {"key": "rule.lr", "values": [1e-4, 0.3, 1.0]}}
+    axes = {
+        "method": [{"name": "SGD", "optimizer": {"name": "sgd"}}],
+        "lr": {"key": "optimizer.lr", "values": [1e-4, 0.3, 1.0]},
+    }
     select = {"method": "SGD", "axes": ["lr"], "metric": f"val.{name}"}
     study = study_of(small(seeds=[0], axes=axes, select=select, tables=[]))
     plan = make_plan(study, None, DatasetIndex(None))
@@ -121,3 +158,108 @@ def test_a_metric_without_a_direction_chooses_nothing(monkeypatch):
         sf.posthoc.Auto("mean_confidence").check_settings()
     p = Predictions([[2.0, 0.0], [0.0, 1.0]] * 20, [0, 0] * 20)
     assert sf.posthoc.compare(p, p, ["mean_confidence"], resamples=10)["mean_confidence"].verdict == "undefined"
+
+
+# --- one more optimizer -------------------------------------------------------------------------------------------
+
+
+class Halved(torch.optim.SGD):
+    """SGD with half the learning rate, found by asking twice."""
+
+    def step(self, closure):
+        closure()
+        loss = closure()
+        for group in self.param_groups:
+            group["lr"] /= 2
+        super().step()
+        for group in self.param_groups:
+            group["lr"] *= 2
+        return loss
+
+
+HALVED = {"name": "halved", "lr": 0.4, "momentum": 0.9}
+
+
+@pytest.fixture
+def optimizer(monkeypatch):
+    given = OPTIMIZERS["sgd"].given
+    entry = OptimizerEntry("halved", "tests.test_registry:Halved", given=given, gradients=2, colour="#123456")
+    monkeypatch.setitem(OPTIMIZERS, entry.name, entry)
+    return entry
+
+
+def test_an_optimizer_trains_resumes_and_has_a_cost_and_a_colour(optimizer, tmp_path):
+    halved = spec(HALVED)
+    whole = run(halved, tmp_path / "whole")
+
+    def die(step, *_):
+        if step == 7:
+            raise Killed
+
+    with pytest.raises(Killed):
+        run(halved, tmp_path / "parts", watch=die)
+    assert files(run(halved, tmp_path / "parts").folder) == files(whole.folder)
+    assert cost_of(halved, 60) == 2 * cost_of(spec("sgd"), 60)
+    with pytest.raises(BadInput, match="halved has no option 'fused'; it has lr, momentum"):
+        run(spec(HALVED | {"fused": True}), tmp_path)
+    with pytest.raises(BadInput, match="did you mean 'halved'"):
+        cost_of(spec({"name": "hlved"}), 60)
+    assert payload(tmp_path / "whole")["runs"][0]["colour"] == "#123456"
+
+
+# --- one more loss ------------------------------------------------------------------------------------------------
+
+
+class Doubled(sf.losses.Objective):
+    """Twice a factor times the cross-entropy."""
+
+    gradients = 3
+
+    def __init__(self, examples, factor=1.0):
+        super().__init__()
+        self.examples, self.factor = examples, factor
+
+    def forward(self, model, batch):
+        assert self.examples == 60
+        return 2 * self.factor * torch.nn.functional.cross_entropy(model(batch.inputs), batch.labels)
+
+
+@pytest.fixture
+def loss(monkeypatch):
+    given = ("examples",)
+    entry = LossEntry("doubled", "tests.test_registry:Doubled", given=given, gradients=3, needs_validation=True)
+    monkeypatch.setitem(LOSSES, entry.name, entry)
+    return entry
+
+
+def test_a_loss_trains_resumes_and_has_a_cost(loss, tmp_path):
+    doubled = spec({"name": "sgd", "lr": 0.1}, loss={"name": "doubled", "factor": 0.5})
+    done = run(doubled, tmp_path)
+    assert done.final["test.nll"] == run(spec({"name": "sgd", "lr": 0.1}), tmp_path).final["test.nll"]
+    assert done.final["gradients"] == 3 * done.step
+    assert cost_of(doubled, 60) == 3 * cost_of(spec(), 60)
+    with pytest.raises(BadInput, match="loss doubled has no option 'examples'; it has factor"):
+        run(spec(loss={"name": "doubled", "examples": 3}), tmp_path)
+    with pytest.raises(BadInput, match=r"loss doubled looks at validation examples after each epoch; set data\.val"):
+        spec(loss="doubled", data={"name": "digits"})
+
+
+# --- one more ensemble --------------------------------------------------------------------------------------------
+
+
+class Twice(BatchEnsemble):
+    """A BatchEnsemble of two, by another name."""
+
+    def __init__(self, model, copies=2):
+        super().__init__(model, copies)
+
+
+def test_an_ensemble_trains_and_has_a_cost(monkeypatch, tmp_path):
+    entry = EnsembleEntry("twice", "tests.test_registry:Twice", given=("model",), repeats=("copies", 2))
+    monkeypatch.setitem(ENSEMBLES, entry.name, entry)
+    done, known = run(spec(ensemble="twice"), tmp_path), run(spec(ensemble={"name": "batch", "members": 2}), tmp_path)
+    assert done.final["test.nll"] == known.final["test.nll"]
+    assert cost_of(spec(ensemble="twice"), 60) == 2 * cost_of(spec(), 60)
+    check_parts(spec(ensemble={"name": "twice", "copies": 3}), (1, 8, 8), 10)
+    with pytest.raises(BadInput, match="ensemble twice has no option 'members'; it has copies"):
+        run(spec(ensemble={"name": "twice", "members": 3}), tmp_path)

@@ -85,11 +85,12 @@ OLD_NAMES: Mapping[str, Mapping[str, str]] = {
 }
 
 
-def renamed_names(module: str) -> Callable[[str], Any]:
+def renamed_names(module: str, stacklevel: int = 3) -> Callable[[str], Any]:
     """A ``__getattr__`` for ``module`` that serves its row of `OLD_NAMES`.
 
     Args:
         module: the module's dotted name, usually ``__name__``.
+        stacklevel: frames from the warning to the line that uses the name.
 
     Returns:
         A function from an attribute's name to its value. It raises `AttributeError` for a name that never was.
@@ -99,7 +100,7 @@ def renamed_names(module: str) -> Callable[[str], Any]:
     def attribute(name: str) -> Any:
         if name not in names:
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
-        _warn(f"{module}.{name}", f"{module}.{names[name]}")
+        _warn(f"{module}.{name}", f"{module}.{names[name]}", stacklevel)
         return getattr(sys.modules[module], names[name])
 
     return attribute

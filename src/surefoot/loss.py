@@ -44,7 +44,6 @@ class Loss(nn.Module):
 
     Attributes:
         curvature: name of the loss whose Gauss–Newton matrix is read along a run that minimises this one.
-        needs_validation: whether `epoch` looks at validation examples.
         masks: whether a logit may be −inf, a class that is ruled out.
         convex: whether the values are known to be convex in the logits.
         needs_labels: whether `hessian_product` depends on the labels.
@@ -58,7 +57,6 @@ class Loss(nn.Module):
     """
 
     curvature = "ce"
-    needs_validation = False
     masks = True
     convex = False
     needs_labels = True

@@ -12,7 +12,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
-__all__ = ["MOROSINI2026", "TAN2026", "Citation", "Entry", "MetricEntry", "table"]
+__all__ = [
+    "MOROSINI2026", "TAN2026", "Citation", "EnsembleEntry", "Entry", "LossEntry", "MetricEntry", "OptimizerEntry",
+    "resolve", "table",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,8 @@ class Entry:
         name: the name in specs, on the command line and in tables.
         builder: ``"module:callable"``, a class or a function. The module is imported on first use.
         fixed: arguments of the builder that the name stands for: ``"resnet20"`` is ``CifarResNet`` of depth 20.
-        given: names of the builder's arguments that the library supplies, such as the model or the number of classes.
+        given: names of the builder's arguments that are no user's options: the library supplies them, such as the
+            model or the number of classes, or leaves them at their defaults.
         citation: the work that the method is from; None for what needs none.
     """
 
@@ -64,7 +68,7 @@ class Entry:
         return self.resolve()(*args, **self.fixed, **options)
 
     def parameters(self) -> dict[str, inspect.Parameter]:
-        """The builder's parameters that are neither fixed nor supplied by the library: a user's options, by name."""
+        """The builder's parameters that are a user's options, by name."""
         signature = inspect.signature(self.resolve())
         return {
             name: each
@@ -102,6 +106,54 @@ class MetricEntry(Entry):
         'mean confidence'
         """
         return self.label or self.name.replace("_", " ")
+
+
+@dataclass(frozen=True)
+class OptimizerEntry(Entry):
+    """An optimizer of the training loop.
+
+    Attributes:
+        gradients: gradients of a batch in one step.
+        directions: options of an optimizer that finds the sharpest directions, with their defaults: ``k`` of them,
+            found every ``refresh`` steps. Empty for all others.
+        colour: the colour in figures, such as ``"#0072B2"``; by default the palette's next.
+    """
+
+    gradients: int = field(default=1, kw_only=True)
+    directions: Mapping[str, int] = field(default_factory=dict, kw_only=True)
+    colour: str | None = field(default=None, kw_only=True)
+
+
+@dataclass(frozen=True)
+class LossEntry(Entry):
+    """A training loss: a loss of logits and labels, or an objective that needs more.
+
+    Attributes:
+        gradients: what one call costs with the default options, in gradients of the cross-entropy.
+        needs_validation: whether the loss looks at validation examples after each epoch.
+        colour: as of `OptimizerEntry`.
+    """
+
+    gradients: int = field(default=1, kw_only=True)
+    needs_validation: bool = field(default=False, kw_only=True)
+    colour: str | None = field(default=None, kw_only=True)
+
+    def parameters(self) -> dict[str, inspect.Parameter]:
+        """As of `Entry`, without ``reduction``: the loop takes the mean."""
+        return {name: each for name, each in super().parameters().items() if name != "reduction"}
+
+
+@dataclass(frozen=True)
+class EnsembleEntry(Entry):
+    """An ensemble of networks.
+
+    Attributes:
+        repeats: the option that says how often the ensemble sees each batch, with its default; None if once.
+        separate: whether the members are runs of their own.
+    """
+
+    repeats: tuple[str, int] | None = field(default=None, kw_only=True)
+    separate: bool = field(default=False, kw_only=True)
 
 
 E = TypeVar("E", bound=Entry)

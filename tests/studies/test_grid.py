@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from surefoot.errors import BadInput
-from surefoot.optim.registry import RULES
-from surefoot.studies.costs import PASSES, cost_of, steps_of
+from surefoot.studies.costs import cost_of, steps_of
 from surefoot.studies.facts import DatasetIndex
 from surefoot.studies.grid import merged, put
 from surefoot.studies.plan import make_plan
@@ -299,7 +298,6 @@ def test_files_that_are_none(tmp_path):
 
 
 def test_costs_count_passes():
-    assert set(PASSES) == set(RULES)
     spec = spec_of({"optimizer": "sam", "stop": {"steps": 30, "batch": 20}})
     assert (steps_of(spec, 60), cost_of(spec, 60)) == (30, 20.0)
     bulk = spec_of({"optimizer": {"name": "bulk", "k": 3, "refresh": 10}, "stop": {"epochs": 2, "batch": "full"}})

@@ -1,23 +1,5 @@
 """Probabilistic models: several opinions in one module, probabilities averaged in log space."""
 
-from surefoot.ensembles.batch_ensemble import BatchEnsemble
-from surefoot.ensembles.deep import DeepEnsemble
-from surefoot.ensembles.dropout import MCDropout
-from surefoot.ensembles.ensemble import Ensemble
-from surefoot.ensembles.mean import mean_predictions
-from surefoot.ensembles.mimo import MIMO
-from surefoot.ensembles.objective import EnsembleObjective
-from surefoot.ensembles.rank_one import Rank1BNN
-from surefoot.ensembles.variational import MeanField
+from surefoot.lazy import attach
 
-__all__ = [
-    "MIMO",
-    "BatchEnsemble",
-    "DeepEnsemble",
-    "Ensemble",
-    "EnsembleObjective",
-    "MCDropout",
-    "MeanField",
-    "Rank1BNN",
-    "mean_predictions",
-]
+__getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -27,7 +27,7 @@ class EnsembleObjective(Objective):
         super().__init__()
         self.inner = inner
         self.examples, self.anneal = check_int("examples", examples, 1), check_int("anneal", anneal, 0)
-        self.curvature, self.needs_validation = inner.curvature, inner.needs_validation
+        self.curvature = inner.curvature
         self._kept: tuple[Batch, Batch] | None = None
 
     def forward(self, model: nn.Module, batch: Batch) -> Tensor:

@@ -1,40 +1,87 @@
-"""The one table from names, as specs write them, to ensembles made of a network."""
+"""The one table of ensembles, and how a spec's name becomes an ensemble of a network. No torch until one is built."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
-from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torch import nn
-
-from surefoot.ensembles.batch_ensemble import BatchEnsemble
-from surefoot.ensembles.dropout import MCDropout
-from surefoot.ensembles.ensemble import Ensemble
-from surefoot.ensembles.mimo import MIMO
-from surefoot.ensembles.rank_one import Rank1BNN
-from surefoot.ensembles.variational import MeanField
 from surefoot.errors import BadInput
+from surefoot.registry import Citation, EnsembleEntry, table
 from surefoot.validation import check_options, suggest
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from surefoot.ensembles.ensemble import Ensemble
 
 __all__ = ["ENSEMBLES", "build_ensemble"]
 
-ENSEMBLES: dict[str, Callable[..., Ensemble]] = {
-    "dropout": MCDropout,
-    "batch": BatchEnsemble,
-    "rank1": Rank1BNN,
-    "vi": MeanField,
-    "flipout": partial(MeanField, flipout=True),
-    "mimo": MIMO,
-}
+_BLUNDELL2015 = Citation("Blundell et al.", 2015, "Weight Uncertainty in Neural Networks")
+_WEN2018 = Citation("Wen et al.", 2018, "Flipout: Efficient Pseudo-Independent Weight Perturbations on Mini-Batches")
+
+ENSEMBLES: dict[str, EnsembleEntry] = table(
+    [
+        EnsembleEntry(
+            "deep", "surefoot.ensembles.deep:DeepEnsemble", repeats=("members", 5), separate=True,
+            citation=Citation(
+                "Lakshminarayanan, Pritzel and Blundell", 2017,
+                "Simple and Scalable Predictive Uncertainty Estimation Using Deep Ensembles",
+            ),
+        ),
+        EnsembleEntry(
+            "dropout", "surefoot.ensembles.dropout:MCDropout", given=("model",),
+            citation=Citation(
+                "Gal and Ghahramani", 2016,
+                "Dropout as a Bayesian Approximation: Representing Model Uncertainty in Deep Learning",
+            ),
+        ),
+        EnsembleEntry(
+            "batch", "surefoot.ensembles.batch_ensemble:BatchEnsemble", given=("model",), repeats=("members", 4),
+            citation=Citation(
+                "Wen, Tran and Ba", 2020,
+                "BatchEnsemble: An Alternative Approach to Efficient Ensemble and Lifelong Learning",
+            ),
+        ),
+        EnsembleEntry(
+            "rank1", "surefoot.ensembles.rank_one:Rank1BNN", given=("model",), repeats=("members", 4),
+            citation=Citation(
+                "Dusenberry et al.", 2020, "Efficient and Scalable Bayesian Neural Nets with Rank-1 Factors"
+            ),
+        ),
+        EnsembleEntry(
+            "vi", "surefoot.ensembles.variational:MeanField", fixed={"flipout": False}, given=("model",),
+            citation=_BLUNDELL2015,
+        ),
+        EnsembleEntry(
+            "flipout", "surefoot.ensembles.variational:MeanField", fixed={"flipout": True}, given=("model",),
+            citation=_WEN2018,
+        ),
+        EnsembleEntry(
+            "mimo", "surefoot.ensembles.mimo:MIMO", given=("model",), repeats=("repetitions", 4),
+            citation=Citation("Havasi et al.", 2021, "Training Independent Subnetworks for Robust Prediction"),
+        ),
+    ]
+)  # fmt: skip
 
 
 def build_ensemble(name: str, model: nn.Module, **options: Any) -> Ensemble:
-    """The ensemble ``name`` made of ``model``, which it takes over, with its own options."""
+    """The ensemble ``name`` made of ``model``, which it takes over.
+
+    Args:
+        name: of the ensemble, as in `ENSEMBLES`; not of one whose members are runs of their own.
+        model: the network. The ensemble changes it.
+        **options: of the ensemble.
+
+    Returns:
+        The ensemble.
+
+    Raises:
+        BadInput: if the name or an option is unknown.
+    """
     if name not in ENSEMBLES:
-        raise BadInput(f"ensemble must be one of deep, {', '.join(ENSEMBLES)}; got {name!r}{suggest(name, ENSEMBLES)}")
-    build = ENSEMBLES[name]
-    accepted = [each for each in inspect.signature(build).parameters if each not in ("model", "flipout")]
-    check_options(f"ensemble {name}", options, accepted)
-    return build(model, **options)
+        raise BadInput(f"ensemble must be one of {', '.join(ENSEMBLES)}; got {name!r}{suggest(name, ENSEMBLES)}")
+    entry = ENSEMBLES[name]
+    if entry.separate:
+        raise BadInput(f"the members of ensemble {name} are runs of their own; build it from their networks")
+    check_options(f"ensemble {name}", options, list(entry.parameters()))
+    ensemble: Ensemble = entry.build(model, **options)
+    return ensemble

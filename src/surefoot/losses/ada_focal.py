@@ -30,7 +30,6 @@ class AdaFocal(Loss):
         bins: at most as many as there are validation examples are used.
     """
 
-    needs_validation = True
     gammas: Tensor
     edges: Tensor
 

@@ -54,7 +54,6 @@ class ARAdaLS(Objective):
         rivals: classes looked at for the distance.
     """
 
-    needs_validation = True
     group: Tensor
     smoothing: Tensor
     epochs: Tensor

@@ -77,12 +77,11 @@ class Objective(nn.Module):
     by the loop: a rule such as CSAM weighs the part of each example, never a term of the batch as a whole.
 
     Attributes:
-        curvature, needs_validation: as of `Loss`.
+        curvature: as of `Loss`.
         gradients: what the last call cost, in gradients of the cross-entropy, to the nearest whole number.
     """
 
     curvature = "ce"
-    needs_validation = False
     needs_model = True  # no loss of logits and labels
     gradients = 1
 
@@ -116,7 +115,7 @@ class Lifted(Objective):
     def __init__(self, loss: Loss) -> None:
         super().__init__()
         self.loss = loss
-        self.curvature, self.needs_validation = loss.curvature, loss.needs_validation
+        self.curvature = loss.curvature
 
     def forward(self, model: nn.Module, batch: Batch) -> Tensor:
         """The loss of the model's logits."""

@@ -1,59 +1,120 @@
-"""The one table from names, as specs write them, to objectives."""
+"""The one table of losses, and how a spec's name becomes an objective. No torch until one is built."""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from surefoot.errors import BadInput
-from surefoot.loss import CrossEntropy, Loss, SquaredError
-from surefoot.losses.ada_focal import AdaFocal
-from surefoot.losses.ar_adals import ARAdaLS
-from surefoot.losses.batch_gaps import MDCA, MMCE, SoftECE
-from surefoot.losses.calmo import CalMO
-from surefoot.losses.cross_entropy import ConfidencePenalty, LabelSmoothing
-from surefoot.losses.focal import FLSD53, DualFocal, Focal
-from surefoot.losses.logit_margins import ACLS, MbLS
-from surefoot.losses.margin_tail import MarginTail
-from surefoot.losses.mixing import MITL, Mixup
-from surefoot.losses.objective import Objective, as_objective
-from surefoot.losses.pairwise import CPC
-from surefoot.losses.ranking import CRL
-from surefoot.losses.two_heads import BalCAL
+from surefoot.registry import MOROSINI2026, Citation, LossEntry, table
 from surefoot.validation import check_options, suggest
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from surefoot.losses.objective import Objective
 
 __all__ = ["LOSSES", "Facts", "build_objective"]
 
-LOSSES: dict[str, Callable[..., Loss | Objective]] = {
-    "ce": CrossEntropy,
-    "mse": SquaredError,
-    "mse-half": partial(SquaredError, "half"),
-    "mse-sum": partial(SquaredError, "sum"),
-    "label-smoothing": LabelSmoothing,
-    "confidence-penalty": ConfidencePenalty,
-    "focal": Focal,
-    "flsd-53": FLSD53,
-    "dual-focal": DualFocal,
-    "ada-focal": AdaFocal,
-    "mbls": MbLS,
-    "acls": ACLS,
-    "mmce": MMCE,
-    "mdca": MDCA,
-    "cpc": CPC,
-    "crl": CRL,
-    "mixup": Mixup,
-    "mit-l": MITL,
-    "balcal": BalCAL,
-    "ar-adals": ARAdaLS,
-    "soft-ece": SoftECE,
-    "calmo": CalMO,
-    "margin-tail": MarginTail,
-}
+_MUKHOTI2020 = Citation("Mukhoti et al.", 2020, "Calibrating Deep Neural Networks Using Focal Loss")
+
+LOSSES: dict[str, LossEntry] = table(
+    [
+        LossEntry("ce", "surefoot.loss:CrossEntropy"),
+        LossEntry("mse", "surefoot.loss:SquaredError"),
+        LossEntry("mse-half", "surefoot.loss:SquaredError", fixed={"convention": "half"}),
+        LossEntry("mse-sum", "surefoot.loss:SquaredError", fixed={"convention": "sum"}),
+        LossEntry(
+            "label-smoothing", "surefoot.losses.cross_entropy:LabelSmoothing",
+            citation=Citation("Szegedy et al.", 2016, "Rethinking the Inception Architecture for Computer Vision"),
+        ),
+        LossEntry(
+            "confidence-penalty", "surefoot.losses.cross_entropy:ConfidencePenalty",
+            citation=Citation(
+                "Pereyra et al.", 2017,
+                "Regularizing Neural Networks by Penalizing Confident Output Distributions",
+            ),
+        ),
+        LossEntry("focal", "surefoot.losses.focal:Focal", citation=_MUKHOTI2020),
+        LossEntry("flsd-53", "surefoot.losses.focal:FLSD53", citation=_MUKHOTI2020),
+        LossEntry(
+            "dual-focal", "surefoot.losses.focal:DualFocal",
+            citation=Citation("Tao, Dong and Xu", 2023, "Dual Focal Loss for Calibration"),
+        ),
+        LossEntry(
+            "ada-focal", "surefoot.losses.ada_focal:AdaFocal", needs_validation=True,
+            citation=Citation("Ghosh, Schaaf and Gormley", 2022, "AdaFocal: Calibration-Aware Adaptive Focal Loss"),
+        ),
+        LossEntry(
+            "mbls", "surefoot.losses.logit_margins:MbLS",
+            citation=Citation(
+                "Liu et al.", 2022,
+                "The Devil is in the Margin: Margin-Based Label Smoothing for Network Calibration",
+            ),
+        ),
+        LossEntry(
+            "acls", "surefoot.losses.logit_margins:ACLS",
+            citation=Citation(
+                "Park et al.", 2023,
+                "ACLS: Adaptive and Conditional Label Smoothing for Network Calibration",
+            ),
+        ),
+        LossEntry(
+            "mmce", "surefoot.losses.batch_gaps:MMCE",
+            citation=Citation(
+                "Kumar, Sarawagi and Jain", 2018,
+                "Trainable Calibration Measures for Neural Networks from Kernel Mean Embeddings",
+            ),
+        ),
+        LossEntry(
+            "mdca", "surefoot.losses.batch_gaps:MDCA",
+            citation=Citation(
+                "Hebbalaguppe et al.", 2022,
+                "A Stitch in Time Saves Nine: A Train-Time Regularizing Loss for Improved Neural Network Calibration",
+            ),
+        ),
+        LossEntry(
+            "cpc", "surefoot.losses.pairwise:CPC",
+            citation=Citation(
+                "Cheng and Vasconcelos", 2022,
+                "Calibrating Deep Neural Networks by Pairwise Constraints",
+            ),
+        ),
+        LossEntry(
+            "crl", "surefoot.losses.ranking:CRL", given=("examples",),
+            citation=Citation("Moon et al.", 2020, "Confidence-Aware Learning for Deep Neural Networks"),
+        ),
+        LossEntry(
+            "mixup", "surefoot.losses.mixing:Mixup",
+            citation=Citation("Zhang et al.", 2018, "mixup: Beyond Empirical Risk Minimization"),
+        ),
+        LossEntry(
+            "mit-l", "surefoot.losses.mixing:MITL", gradients=2,
+            citation=Citation("Wang et al.", 2023, "On the Pitfall of Mixup for Uncertainty Calibration"),
+        ),
+        LossEntry(
+            "balcal", "surefoot.losses.two_heads:BalCAL", given=("classes",),
+            citation=Citation(
+                "Ni et al.", 2025,
+                "Balancing Two Classifiers via a Simplex ETF Structure for Model Calibration",
+            ),
+        ),
+        LossEntry(
+            "ar-adals", "surefoot.losses.ar_adals:ARAdaLS", given=("examples",), needs_validation=True,
+            citation=Citation(
+                "Qin et al.", 2021,
+                "Improving Calibration through the Relationship with Adversarial Robustness",
+            ),
+        ),
+        LossEntry(
+            "soft-ece", "surefoot.losses.batch_gaps:SoftECE",
+            citation=Citation("Karandikar et al.", 2021, "Soft Calibration Objectives for Neural Networks"),
+        ),
+        LossEntry("calmo", "surefoot.losses.calmo:CalMO", gradients=7, citation=MOROSINI2026),
+        LossEntry("margin-tail", "surefoot.losses.margin_tail:MarginTail", gradients=6),
+    ]
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -69,23 +130,36 @@ class Facts:
 
 
 def build_objective(name: str, options: Mapping[str, Any], facts: Facts) -> Objective:
-    """The objective ``name`` with its own options; ``eps`` is in units of the raw data.
+    """The objective ``name``.
 
-    >>> build_objective("focal", {"gamma": 2.0}, Facts(100, 10, Tensor)).loss.gamma
-    2.0
+    Args:
+        name: of the loss, as in `LOSSES`.
+        options: of the loss; ``eps`` is in units of the raw data.
+        facts: what the loss may need to know of the data.
+
+    Returns:
+        The loss as an objective.
+
+    Raises:
+        BadInput: if the name or an option is unknown, or an option's value is wrong.
+
+    Example:
+        >>> from torch import Tensor
+        >>> build_objective("focal", {"gamma": 2.0}, Facts(100, 10, Tensor)).loss.gamma
+        2.0
     """
+    from surefoot.losses.objective import as_objective
+
     if name not in LOSSES:
         raise BadInput(f"loss must be one of {', '.join(LOSSES)}; got {name!r}{suggest(name, LOSSES)}")
-    build = LOSSES[name]
-    parameters = inspect.signature(build).parameters
-    own = {"examples": facts.examples, "classes": facts.classes}
-    # The loop takes the mean, and what the data say is not asked for again.
-    check_options(f"loss {name}", options, [each for each in parameters if each not in ("reduction", *own)])
-    given = dict(options) | {fact: value for fact, value in own.items() if fact in parameters}
+    entry = LOSSES[name]
+    parameters = entry.parameters()
+    check_options(f"loss {name}", options, list(parameters))
+    given = dict(options) | {fact: getattr(facts, fact) for fact in entry.given}
     if "eps" in parameters:
         given["eps"] = facts.radius(_radius(name, given.get("eps", parameters["eps"].default)))
     try:
-        return as_objective(build(**given))
+        return as_objective(entry.build(**given))
     except BadInput as error:
         raise BadInput(f"loss {name}: {error}") from error
 

@@ -1,31 +1,5 @@
 """Step rules: torch optimizers, those of torch and those that it lacks."""
 
-from torch.optim import SGD, AdamW
+from surefoot.lazy import attach
 
-from surefoot.optim import schedules
-from surefoot.optim.bsam import BSAM
-from surefoot.optim.bulk import BulkSGD, DomSGD
-from surefoot.optim.csam import CSAM, OuterLoss, confidence_weight
-from surefoot.optim.gd import GD
-from surefoot.optim.muon import Muon, orthogonalise
-from surefoot.optim.sam import ASAM, SAM, VASSO
-from surefoot.optim.two_pass import TwoPass
-
-__all__ = [
-    "ASAM",
-    "BSAM",
-    "CSAM",
-    "GD",
-    "SAM",
-    "SGD",
-    "VASSO",
-    "AdamW",
-    "BulkSGD",
-    "DomSGD",
-    "Muon",
-    "OuterLoss",
-    "TwoPass",
-    "confidence_weight",
-    "orthogonalise",
-    "schedules",
-]
+__getattr__, __dir__, __all__ = attach(__name__, __file__)

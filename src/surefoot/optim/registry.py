@@ -1,94 +1,140 @@
-"""The one table from names, as specs write them, to step rules for a model."""
+"""The one table of optimizers, and how a spec's name becomes an optimizer of a model. No torch until one is built."""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
-from typing import Any
-
-from torch import nn
-from torch.optim import SGD, AdamW, Optimizer
+from typing import TYPE_CHECKING, Any
 
 from surefoot.errors import BadInput
-from surefoot.optim.bsam import BSAM
-from surefoot.optim.bulk import BulkSGD, Curvature, DomSGD
-from surefoot.optim.csam import CSAM
-from surefoot.optim.gd import GD
-from surefoot.optim.muon import Muon
-from surefoot.optim.sam import ASAM, SAM, VASSO
+from surefoot.registry import TAN2026, Citation, OptimizerEntry, table
 from surefoot.validation import check_options, suggest
 
-__all__ = ["RULES", "build_optimizer"]
+if TYPE_CHECKING:
+    from torch import nn
+    from torch.optim import Optimizer
 
-# name -> class, and what it is built around: the parameters, another rule, or a curvature operator.
-RULES: dict[str, tuple[Callable[..., Optimizer], str]] = {
-    "gd": (GD, "parameters"),
-    "sgd": (SGD, "parameters"),
-    "adamw": (AdamW, "parameters"),
-    "muon": (Muon, "parameters"),
-    "bsam": (BSAM, "parameters"),
-    "sam": (SAM, "base"),
-    "asam": (ASAM, "base"),
-    "vasso": (VASSO, "base"),
-    "csam": (CSAM, "base"),
-    "bulk": (BulkSGD, "operator"),
-    "dom": (DomSGD, "operator"),
-}
-# Given by the caller or of no use in a spec.
-_OWN = {"params", "base", "operator", "foreach", "fused", "capturable", "differentiable", "maximize"}
+    from surefoot.optim.bulk import Curvature
+
+__all__ = ["OPTIMIZERS", "build_optimizer", "optimizer_entry"]
+
+_SONG2025 = Citation("Song, Ahn and Yun", 2025, "Does SGD Really Happen in Tiny Subspaces?")
+
+# An optimizer around another takes ``base``, one that finds the sharpest directions ``operator``.
+OPTIMIZERS: dict[str, OptimizerEntry] = table(
+    [
+        OptimizerEntry("gd", "surefoot.optim.gd:GD", given=("params",)),
+        OptimizerEntry(
+            "sgd", "torch.optim:SGD", given=("params", "foreach", "fused", "differentiable", "maximize"),
+            citation=Citation("Robbins and Monro", 1951, "A Stochastic Approximation Method"),
+        ),
+        OptimizerEntry(
+            "adamw", "torch.optim:AdamW",
+            given=("params", "foreach", "fused", "capturable", "differentiable", "maximize"),
+            citation=Citation("Loshchilov and Hutter", 2019, "Decoupled Weight Decay Regularization"),
+        ),
+        OptimizerEntry(
+            "muon", "surefoot.optim.muon:Muon", given=("params",),
+            citation=Citation("Jordan et al.", 2024, "Muon: An Optimizer for Hidden Layers in Neural Networks"),
+        ),
+        OptimizerEntry(
+            "bsam", "surefoot.optim.bsam:BSAM", given=("params",), gradients=2,
+            citation=Citation("Möllenhoff and Khan", 2023, "SAM as an Optimal Relaxation of Bayes"),
+        ),
+        OptimizerEntry(
+            "sam", "surefoot.optim.sam:SAM", given=("base",), gradients=2,
+            citation=Citation(
+                "Foret et al.", 2021, "Sharpness-Aware Minimization for Efficiently Improving Generalization"
+            ),
+        ),
+        OptimizerEntry(
+            "asam", "surefoot.optim.sam:ASAM", given=("base",), gradients=2,
+            citation=Citation(
+                "Kwon et al.", 2021,
+                "ASAM: Adaptive Sharpness-Aware Minimization for Scale-Invariant Learning of Deep Neural Networks",
+            ),
+        ),
+        OptimizerEntry(
+            "vasso", "surefoot.optim.sam:VASSO", given=("base",), gradients=2,
+            citation=Citation(
+                "Li and Giannakis", 2023, "Enhancing Sharpness-Aware Optimization Through Variance Suppression"
+            ),
+        ),
+        OptimizerEntry("csam", "surefoot.optim.csam:CSAM", given=("base",), gradients=2, citation=TAN2026),
+        OptimizerEntry(
+            "bulk", "surefoot.optim.bulk:BulkSGD", given=("params", "operator"), directions={"k": 5, "refresh": 1},
+            citation=_SONG2025,
+        ),
+        OptimizerEntry(
+            "dom", "surefoot.optim.bulk:DomSGD", given=("params", "operator"), directions={"k": 5, "refresh": 1},
+            citation=_SONG2025,
+        ),
+    ]
+)  # fmt: skip
+
+
+def optimizer_entry(name: str) -> OptimizerEntry:
+    """The entry ``name``, or an error with the nearest name."""
+    if name not in OPTIMIZERS:
+        raise BadInput(f"optimizer must be one of {', '.join(OPTIMIZERS)}; got {name!r}{suggest(name, OPTIMIZERS)}")
+    return OPTIMIZERS[name]
 
 
 def build_optimizer(
     name: str, model: nn.Module, options: Mapping[str, Any], curvature: Callable[[], Curvature] | None = None
 ) -> Optimizer:
-    """The rule ``name`` for the trainable parameters of ``model``.
+    """The optimizer ``name`` for the trainable parameters of ``model``.
 
-    Rules around another take ``options["base"]``, a table with its ``name``; by default SGD. ``curvature()`` makes the
-    operator of BulkSGD and DomSGD.
+    Args:
+        name: of the optimizer, as in `OPTIMIZERS`.
+        model: its trainable parameters are optimized.
+        options: of the optimizer. One around another takes ``base``, a table with its ``name``; by default SGD.
+        curvature: makes the operator of BulkSGD and DomSGD.
 
-    >>> build_optimizer("sam", nn.Linear(2, 2), {"rho": 0.1, "base": {"name": "sgd", "lr": 0.5}}).base.defaults["lr"]
-    0.5
+    Returns:
+        The optimizer.
+
+    Raises:
+        BadInput: if the name, an option or its value is unknown or missing, or the model has no trainable parameter.
+
+    Example:
+        >>> from torch import nn
+        >>> options = {"rho": 0.1, "base": {"name": "sgd", "lr": 0.5}}
+        >>> build_optimizer("sam", nn.Linear(2, 2), options).base.defaults["lr"]
+        0.5
     """
-    build, around = _found(name)
-    given = dict(options)
-    if around == "base":
+    entry, given = optimizer_entry(name), dict(options)
+    if "base" in entry.given:
         inner = given.pop("base", {"name": "sgd"})
         inner = {"name": inner} if isinstance(inner, str) else dict(inner)
         base = build_optimizer(inner.pop("name", "sgd"), model, inner)
-        _check(name, build, given)
-        return _built(name, build, base, given)
-    _check(name, build, given)
+        _check(entry, given)
+        return _built(entry, base, given)
+    _check(entry, given)
     named = [(label, p) for label, p in model.named_parameters() if p.requires_grad]
     if not named:
         raise BadInput("model has no trainable parameter")
-    if around == "operator":
+    if "operator" in entry.given:
         if curvature is None:
             raise BadInput(f"{name} needs the curvature of the training loss, so it cannot be the base of an optimizer")
-        return _built(name, build, [p for _, p in named], {"operator": curvature(), **given})
-    return _built(name, build, named, given)
+        return _built(entry, [p for _, p in named], {"operator": curvature(), **given})
+    return _built(entry, named, given)
 
 
-def _built(name: str, build: Callable[..., Optimizer], around: Any, options: Mapping[str, Any]) -> Optimizer:
-    """The rule; what torch's own optimizers refuse becomes an error that names the rule."""
+def _built(entry: OptimizerEntry, around: Any, options: Mapping[str, Any]) -> Optimizer:
+    """The optimizer; what torch's own optimizers refuse becomes an error that names the optimizer."""
     try:
-        return build(around, **options)
+        optimizer: Optimizer = entry.build(around, **options)
     except BadInput:
         raise
     except (TypeError, ValueError) as error:
         shown = ", ".join(f"{key}={value!r}" for key, value in options.items() if key != "operator")
-        raise BadInput(f"optimizer {name} cannot take {shown}: {' '.join(str(error).split())}") from error
+        raise BadInput(f"optimizer {entry.name} cannot take {shown}: {' '.join(str(error).split())}") from error
+    return optimizer
 
 
-def _found(name: str) -> tuple[Callable[..., Optimizer], str]:
-    if name not in RULES:
-        raise BadInput(f"optimizer must be one of {', '.join(RULES)}; got {name!r}{suggest(name, RULES)}")
-    return RULES[name]
-
-
-def _check(name: str, build: Callable[..., Optimizer], options: Mapping[str, Any]) -> None:
-    parameters = inspect.signature(build).parameters
-    accepted = [each for each in parameters if each not in _OWN]
-    check_options(name, options, accepted)
-    for each in accepted:
-        if parameters[each].default is inspect.Parameter.empty and each not in options:
-            raise BadInput(f"{name} needs {each}; give it as optimizer.{each}")
+def _check(entry: OptimizerEntry, options: Mapping[str, Any]) -> None:
+    accepted = entry.parameters()
+    check_options(entry.name, options, list(accepted))
+    for option, parameter in accepted.items():
+        if parameter.default is parameter.empty and option not in options:
+            raise BadInput(f"{entry.name} needs {option}; give it as optimizer.{option}")

@@ -72,8 +72,6 @@ def network_of(spec: RunSpec, objective: Objective, shape: tuple[int, ...], clas
 def objective_of(spec: RunSpec, facts: Facts) -> Objective:
     """The spec's loss as an objective, spread over the members of its ensemble."""
     found = build_objective(spec.loss.name, spec.loss.options, facts)
-    if found.needs_validation and spec.data.val == 0:
-        raise BadInput(f"loss {spec.loss.name} looks at validation examples after each epoch; set data.val")
     if spec.ensemble is None or spec.ensemble.name == "deep":
         return found
     anneal = spec.ensemble.options.get("anneal", 0)

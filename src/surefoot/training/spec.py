@@ -12,6 +12,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from surefoot.errors import BadInput
+from surefoot.losses.registry import LOSSES
 from surefoot.metrics.registry import check_validation
 from surefoot.spellings import current_key, current_keys, former_keys
 from surefoot.training.cadence import GROUPS
@@ -240,6 +241,13 @@ class RunSpec(_Table):
             raise ValueError(f"best.metric {self.best.metric} needs validation examples; set data.val")
         if self.best is not None and self.track.calibration is False:
             raise ValueError(f"best.metric {self.best.metric} needs readings of calibration; set track.calibration")
+        return self
+
+    @model_validator(mode="after")
+    def _loss_needs_validation(self) -> RunSpec:
+        entry = LOSSES.get(self.loss.name)
+        if entry is not None and entry.needs_validation and self.data.val == 0:
+            raise ValueError(f"loss {self.loss.name} looks at validation examples after each epoch; set data.val")
         return self
 
     @model_validator(mode="after")

@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from surefoot.losses.registry import LOSSES
+from surefoot.optim.registry import OPTIMIZERS
+
 __all__ = ["PALETTE", "Look", "looks", "setting_looks"]
 
 # Okabe and Ito (2008), "Color universal design"; dark grey for black, which a dark page swallows, and no yellow, which
@@ -19,7 +22,8 @@ def looks(lines: Sequence[tuple[str, float]]) -> list[Look]:
     """Colour and dash of each line, given as (method, learning rate).
 
     Methods take the palette in order of appearance, then again with another dash. Among a method's rates the smallest
-    is the lightest, the largest the darkest; a single rate has the palette's own colour.
+    is the lightest, the largest the darkest; a single rate has the palette's own colour. A method with a colour in the
+    registry has that one.
 
     >>> looks([("SGD", 0.1), ("SAM", 0.1)])
     [('#0072b2', 'solid'), ('#d55e00', 'solid')]
@@ -34,8 +38,14 @@ def looks(lines: Sequence[tuple[str, float]]) -> list[Look]:
         if len(known) > 1 and rate in known:
             shade = 2 * known.index(rate) / (len(known) - 1) - 1  # −1 lightest, 1 darkest
         dash = _DASHES[place // len(PALETTE) % len(_DASHES)]
-        found.append((_shaded(PALETTE[place % len(PALETTE)], shade), dash))
+        found.append((_shaded(_own(method) or PALETTE[place % len(PALETTE)], shade), dash))
     return found
+
+
+def _own(method: str) -> str | None:
+    """The colour that the registry gives a method, which a figure may write in capitals."""
+    entry = OPTIMIZERS.get(method.lower()) or LOSSES.get(method.lower())
+    return None if entry is None else entry.colour
 
 
 def setting_looks(settings: Sequence[Sequence[str]]) -> list[Look]:
