@@ -107,9 +107,9 @@ def test_bounds_of_every_layer_hold(name):
         moved = [network.values(point) for point in points(x, 0.2, norm, 20)]
         for number, at in enumerate(values):
             c = torch.randn(len(x), 2, *at.shape[1:], dtype=at.dtype)
-            least = bounds.least(c, number)
+            minimum = bounds.minimum(c, number)
             for point in moved:
-                assert ((c * (point[number] - at)[:, None]).flatten(2).sum(2) >= least - 1e-9).all()
+                assert ((c * (point[number] - at)[:, None]).flatten(2).sum(2) >= minimum - 1e-9).all()
 
 
 ACTIVATIONS = {"relu": RELU, "tanh": TANH, "gelu": GELU, "gelu by tanh": GELU_TANH}

@@ -192,7 +192,7 @@ def test_bad_arguments(method):
         ({"inputs": (10 * x).long()}, "floating-point"),
         ({"inputs": "text"}, "tensors or arrays"),
         ({"labels": y[:3]}, r"labels must have shape \(5,\)"),
-        ({"labels": y.double()}, "whole numbers"),
+        ({"labels": y.double()}, "integers"),
         ({"labels": y.index_fill(0, torch.tensor([3]), 4)}, "got 4 in row 3"),
         ({"labels": y.index_fill(0, torch.tensor([3]), -1)}, "got -1 in row 3"),
         ({"eps": -0.1}, "eps must be finite and at least 0; got -0.1"),

@@ -1,4 +1,4 @@
-"""Margins: how far the true class stands above its best rival, at an input and over a ball around it."""
+"""Margins: the true class's logit minus the largest other logit, at an input or minimised over a ball around it."""
 
 from surefoot.margins.certified import certified
 from surefoot.margins.lipschitz import lipschitz

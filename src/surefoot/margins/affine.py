@@ -1,4 +1,4 @@
-"""Affine layers as matrices never written out: A, |A|, their transposes and their norms."""
+"""Affine layers as implicit matrices: products with A, |A| and Aᵀ, and norms of A."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch.nn.grad import conv2d_input
 __all__ = ["Affine", "convolution", "dense", "nonnegative", "scaling"]
 
 Shape = tuple[int, ...]
-# What two roundings of float64 may do to a norm, generously.
+# A generous bound of the relative error that two roundings of float64 add to a norm.
 _UP = 1 + 1e-10
 
 
@@ -23,14 +23,20 @@ _UP = 1 + 1e-10
 class Affine:
     """One layer x ↦ A x + b on batches (n, *shape).
 
-    Args:
-        forward: (x, weight) to A x, the matrix made of the weight; with |weight| it is |A|.
-        backward: (c, weight, shape) to Aᵀ c for c (n, *outputs) and inputs of ``shape``.
-        weight: what the matrix is made of; a matrix without weights has no entry below 0.
-        bias: b, or None; anything that broadcasts to the outputs.
-        one_to_one: whether each output depends on one input at most and each input is used once at most.
-        blocks: (weight, radii) to matrices (g, o, i) and a factor, such that the 2-norm of A·diag(radii) is at most
-            the factor times their largest singular value; None if unknown.
+    Attributes:
+        forward: function of (x, weight) that returns A x, with A made of the weight; |weight| makes |A|.
+        backward: function of (c, weight, shape) that returns Aᵀ c for c (n, *outputs) and inputs of ``shape``.
+        weight: the tensor that A is made of. A matrix without weights has no entry below 0.
+        bias: b, a tensor that broadcasts to the outputs; None stands for 0.
+        one_to_one: whether every output depends on at most one input and every input is used at most once.
+        blocks: function of (weight, radii) that returns matrices (g, o, i) and a factor. The 2-norm of A·diag(radii)
+            is at most the factor times the largest singular value of the matrices. None if no such bound is known.
+
+    Example:
+        >>> layer = dense(torch.tensor([[1.0, -2.0]]), torch.tensor([3.0]))
+        >>> x = torch.tensor([[1.0, 1.0]])
+        >>> layer.apply(x).tolist(), layer.linear(x).tolist(), layer.absolute(x).tolist()
+        ([[2.0]], [[-1.0]], [[3.0]])
     """
 
     forward: Callable[[Tensor, Tensor], Tensor]
@@ -42,37 +48,82 @@ class Affine:
 
     @cached_property
     def _sizes(self) -> Tensor:
+        """|weight|."""
         return self.weight.abs()
 
     @cached_property
     def _squares(self) -> Tensor:
+        """The square of every weight."""
         return self.weight.square()
 
     def apply(self, x: Tensor) -> Tensor:
-        """A x + b."""
-        found = self.forward(x, self.weight)
-        return found if self.bias is None else found + self.bias
+        """Compute A x + b.
+
+        Args:
+            x: (n, *shape) inputs.
+
+        Returns:
+            (n, *outputs).
+        """
+        product = self.forward(x, self.weight)
+        return product if self.bias is None else product + self.bias
 
     def linear(self, x: Tensor) -> Tensor:
-        """A x."""
+        """Compute A x.
+
+        Args:
+            x: (n, *shape) inputs.
+
+        Returns:
+            (n, *outputs).
+        """
         return self.forward(x, self.weight)
 
     def absolute(self, x: Tensor) -> Tensor:
-        """|A| x."""
+        """Compute |A| x, with the absolute value of every entry.
+
+        Args:
+            x: (n, *shape) inputs.
+
+        Returns:
+            (n, *outputs).
+        """
         return self.forward(x, self._sizes)
 
     def transposed(self, c: Tensor, shape: Shape) -> Tensor:
-        """Aᵀ c."""
+        """Compute Aᵀ c.
+
+        Args:
+            c: (n, *outputs) coefficients.
+            shape: shape of one input.
+
+        Returns:
+            (n, *shape).
+        """
         return self.backward(c, self.weight, shape)
 
     def row_norms(self, radius: Tensor) -> Tensor | None:
-        """√(Σ_j A_ij² r_j²) of each output i: what it moves by over an ellipsoid; None for averages, |A| r serves."""
+        """Compute √(Σ_j A_ij² r_j²) of every output i: how far output i moves over an ellipsoid of half-axes r.
+
+        Args:
+            radius: (n, *shape) half-axes, at least 0.
+
+        Returns:
+            (n, *outputs) norms; None for a layer without `blocks`, such as an average, where |A| r is the bound.
+        """
         if self.blocks is None:
             return None
         return self.forward(radius.square(), self._squares).clamp_min(0).sqrt()
 
     def spectral_norm(self, radius: Tensor) -> float:
-        """An upper bound of the 2-norm of A·diag(radius), radius (1, *shape)."""
+        """Bound the 2-norm of A·diag(radius) from above.
+
+        Args:
+            radius: (1, *shape) half-axes, at least 0.
+
+        Returns:
+            The bound; infinite where it overflows.
+        """
         shape = tuple(radius.shape[1:])
         rows = self.absolute(radius)
         columns = radius * self.backward(torch.ones_like(rows), self._sizes, shape)
@@ -88,7 +139,15 @@ class Affine:
 
 
 def dense(weight: Tensor, bias: Tensor | None) -> Affine:
-    """A linear layer, weight (o, i), along the last axis."""
+    """Make the affine map of a linear layer along the last axis.
+
+    Args:
+        weight: (o, i).
+        bias: (o,), or None.
+
+    Returns:
+        The map from (n, ..., i) to (n, ..., o).
+    """
 
     def blocks(weight: Tensor, radius: Tensor) -> tuple[Tensor, float]:
         widest = radius.reshape(-1, radius.shape[-1]).amax(dim=0)
@@ -105,7 +164,19 @@ def convolution(
     dilation: tuple[int, int],
     groups: int,
 ) -> Affine:
-    """A convolution of images with zeros around them, weight (o, i / groups, h, w)."""
+    """Make the affine map of a convolution of zero-padded images.
+
+    Args:
+        weight: (o, i / groups, h, w).
+        bias: (o,), or None.
+        stride: step of the window along both axes of the image.
+        padding: zeros added on both sides of both axes; or ``"same"``, as torch takes it.
+        dilation: distance between the entries of the window.
+        groups: number of groups of channels that do not mix.
+
+    Returns:
+        The map from (n, i, height, width) to (n, o, height', width').
+    """
 
     def forward(x: Tensor, weight: Tensor) -> Tensor:
         return functional.conv2d(x, weight, None, stride, padding, dilation, groups)
@@ -113,16 +184,16 @@ def convolution(
     def backward(c: Tensor, weight: Tensor, shape: Shape) -> Tensor:
         if isinstance(padding, str):  # "same" may pad one side more than the other
             return _pull_back(lambda x: forward(x, weight), c, shape)
-        found: Tensor = conv2d_input(  # type: ignore[no-untyped-call]
+        product: Tensor = conv2d_input(  # type: ignore[no-untyped-call]
             [len(c), *shape], weight, c, stride, padding, dilation, groups
         )
-        return found
+        return product
 
     def blocks(weight: Tensor, radius: Tensor) -> tuple[Tensor, float]:
-        widest = radius[0].flatten(1).amax(dim=1).reshape(groups, 1, -1, 1, 1)  # of each channel
+        widest = radius[0].flatten(1).amax(dim=1).reshape(groups, 1, -1, 1, 1)  # one radius per channel
         outside, inside, height, width = weight.shape
         scaled = weight.reshape(groups, outside // groups, inside, height, width) * widest
-        # An input lies in so many windows at most: the norm of cutting an image into windows, squared.
+        # The largest number of windows that share an input: the squared norm of cutting an image into windows.
         cover = math.prod(
             min(size, -(-(by * (size - 1) + 1) // step))
             for size, step, by in zip((height, width), stride, dilation, strict=True)
@@ -133,12 +204,29 @@ def convolution(
 
 
 def scaling(scale: Tensor, shift: Tensor | None) -> Affine:
-    """x ↦ scale · x + shift, coordinate by coordinate; both broadcast to the inputs."""
+    """Make the affine map x ↦ scale · x + shift, coordinate by coordinate.
+
+    Args:
+        scale: factors that broadcast to the inputs.
+        shift: summands that broadcast to the inputs, or None.
+
+    Returns:
+        The map from (n, *shape) to (n, *shape).
+    """
     return Affine(torch.mul, lambda c, w, _: c * w, scale, shift, one_to_one=True)
 
 
 def nonnegative(function: Callable[[Tensor], Tensor], device: torch.device, one_to_one: bool = False) -> Affine:
-    """A linear function without weights whose matrix has no entry below 0: means, slices, zeros around an image."""
+    """Make the map of a linear function without weights whose matrix has no entry below 0: means, slices, padding.
+
+    Args:
+        function: the linear function, from (n, *shape) to (n, *outputs), row by row.
+        device: device of the inputs.
+        one_to_one: whether every output depends on at most one input and every input is used at most once.
+
+    Returns:
+        The map.
+    """
     weight = torch.ones((), dtype=torch.float64, device=device)
     return Affine(
         lambda x, _: function(x), lambda c, _, shape: _pull_back(function, c, shape), weight, one_to_one=one_to_one
@@ -146,8 +234,8 @@ def nonnegative(function: Callable[[Tensor], Tensor], device: torch.device, one_
 
 
 def _pull_back(function: Callable[[Tensor], Tensor], c: Tensor, shape: Shape) -> Tensor:
-    """Aᵀ c by one backward pass of x ↦ A x."""
+    """Compute Aᵀ c by one backward pass of x ↦ A x."""
     with torch.enable_grad():
         x = torch.zeros(len(c), *shape, dtype=c.dtype, device=c.device, requires_grad=True)
-        (found,) = torch.autograd.grad(function(x), x, c)
-    return found
+        (product,) = torch.autograd.grad(function(x), x, c)
+    return product

@@ -1,4 +1,4 @@
-"""A network under construction: every layer is applied to a few rows at once, so that all shapes are known."""
+"""A network under construction: every added layer is applied to three rows, so that all shapes are known."""
 
 from __future__ import annotations
 
@@ -10,16 +10,24 @@ from surefoot.margins.network import Layer, Network, Node
 
 __all__ = ["ROWS", "Builder", "Live", "NotBounded"]
 
-# Shapes are read off a batch of this size.
+# Size of the batch that shapes are read from.
 ROWS = 3
 
 
 class NotBounded(Exception):
-    """A layer's setting that no bound is known for; the text ends a sentence that names the layer."""
+    """Raised for a setting of a layer that no bound is known for; the text ends a sentence that names the layer."""
 
 
 class Builder:
-    """The layers so far and their values for the rows (3, *shape)."""
+    """The layers added so far, and the values of the layers for three rows.
+
+    Args:
+        rows: (3, *shape) inputs.
+
+    Attributes:
+        nodes: the layers, with the input as the first.
+        values: the value of every node for the rows.
+    """
 
     def __init__(self, rows: Tensor) -> None:
         self.nodes: list[Node] = [Node(None, (), tuple(rows.shape[1:]))]
@@ -27,18 +35,33 @@ class Builder:
 
     @property
     def input(self) -> Live:
-        """The input."""
+        """The input node."""
         return Live(self, 0)
 
     def add(self, layer: Layer, *sources: Live) -> Live:
-        """Append a layer and apply it."""
+        """Append a layer and apply the layer to the values of its sources.
+
+        Args:
+            layer: the layer.
+            sources: the tensors that the layer reads.
+
+        Returns:
+            The output of the layer.
+        """
         value = layer.apply(*(source.value for source in sources))
         self.nodes.append(Node(layer, tuple(source.node for source in sources), tuple(value.shape[1:])))
         self.values.append(value)
         return Live(self, len(self.nodes) - 1)
 
     def network(self, last: Live) -> Network:
-        """The network that ends in ``last``; what is computed beside it is left out."""
+        """Make the network that ends in a given node; nodes that the given node does not depend on are left out.
+
+        Args:
+            last: the logits.
+
+        Returns:
+            The network.
+        """
         wanted = {0, last.node}
         for number in range(last.node, 0, -1):
             if number in wanted:
@@ -52,12 +75,17 @@ class Builder:
 
 @dataclass(frozen=True)
 class Live:
-    """A tensor that depends on the input: the number of its node."""
+    """A tensor that depends on the input.
+
+    Attributes:
+        builder: the network under construction.
+        node: number of the node that computes the tensor.
+    """
 
     builder: Builder
     node: int
 
     @property
     def value(self) -> Tensor:
-        """Its value for the rows."""
+        """Value of the tensor for the three rows."""
         return self.builder.values[self.node]

@@ -1,4 +1,4 @@
-"""The arguments that every robust margin takes: a model, inputs and labels, checked."""
+"""Validation of the arguments of robust margins: a model, inputs and labels."""
 
 from __future__ import annotations
 
@@ -13,7 +13,19 @@ __all__ = ["check_labels", "examples", "runner_ups", "true_margins"]
 
 
 def examples(model: Any, inputs: Any, labels: Any) -> tuple[Tensor, Tensor]:
-    """Inputs (n, ...) as they are and labels (n,) as int64, both on the model's device."""
+    """Check a model, inputs and labels.
+
+    Args:
+        model: a torch module.
+        inputs: (n, ...) finite floating-point numbers, n at least 1.
+        labels: (n,) integers.
+
+    Returns:
+        The inputs in their dtype and the labels as int64, both on the model's device.
+
+    Raises:
+        BadInput: when an argument is not as described.
+    """
     if not isinstance(model, nn.Module):
         raise BadInput(f"model must be a torch.nn.Module; got {type(model).__name__}")
     try:
@@ -32,18 +44,27 @@ def examples(model: Any, inputs: Any, labels: Any) -> tuple[Tensor, Tensor]:
     if y.shape != x.shape[:1]:
         raise BadInput(f"labels must have shape ({len(x)},), one per input; got {tuple(y.shape)}")
     if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
-        raise BadInput(f"labels must be whole numbers; got {y.dtype}; convert with .long()")
+        raise BadInput(f"labels must be integers; got {y.dtype}; convert with .long()")
     first = next(model.parameters(), None)
     device = x.device if first is None else first.device
     return x.detach().to(device), y.to(device, torch.int64)
 
 
 def check_labels(labels: Tensor, logits: Any, rows: int) -> None:
-    """A clear error unless logits are (rows, k) with k at least 2, and every label is one of the k classes."""
+    """Check the logits of a model, and the labels against the classes of the logits.
+
+    Args:
+        labels: (rows,) integers.
+        logits: the output of the model.
+        rows: number of inputs.
+
+    Raises:
+        BadInput: unless the logits are (rows, k) with k at least 2, and every label is one of the k classes.
+    """
     if not isinstance(logits, Tensor) or logits.ndim != 2 or len(logits) != rows or logits.shape[1] < 2:
-        found = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+        shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
         raise BadInput(
-            f"model must give logits of shape ({rows}, k), two classes at least, for {rows} inputs; got {found}"
+            f"model must give logits of shape ({rows}, k), two classes at least, for {rows} inputs; got {shape}"
         )
     classes = logits.shape[1]
     wrong = ((labels < 0) | (labels >= classes)).nonzero()
@@ -56,13 +77,37 @@ def check_labels(labels: Tensor, logits: Any, rows: int) -> None:
 
 
 def runner_ups(labels: Tensor, classes: int) -> Tensor:
-    """(b, k − 1) the classes other than each label, in order."""
+    """List the classes other than the label of every row.
+
+    Args:
+        labels: (b,) integers in 0..k−1.
+        classes: number of classes k.
+
+    Returns:
+        (b, k − 1) classes in ascending order.
+
+    Example:
+        >>> runner_ups(torch.tensor([1]), 3).tolist()
+        [[0, 2]]
+    """
     others = torch.arange(classes - 1, device=labels.device).expand(len(labels), -1)
     return others + (others >= labels[:, None]).long()
 
 
 def true_margins(logits: Tensor, labels: Tensor) -> Tensor:
-    """(b,) float64 z_y − max_{j≠y} z_j, with gradients if the logits have them."""
+    """Compute the true margins z_y − max_{j≠y} z_j.
+
+    Args:
+        logits: (b, k), k at least 2.
+        labels: (b,) integers in 0..k−1.
+
+    Returns:
+        (b,) float64 margins, with gradients if the logits have gradients.
+
+    Example:
+        >>> true_margins(torch.tensor([[2.0, 0.5]]), torch.tensor([0])).tolist()
+        [1.5]
+    """
     z = logits.double()
     others = z.gather(1, runner_ups(labels, z.shape[1]))
     return z.gather(1, labels[:, None]).squeeze(1) - others.amax(dim=1)

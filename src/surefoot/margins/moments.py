@@ -15,10 +15,23 @@ __all__ = ["Tail", "log_moment", "tail", "tail_shares"]
 
 
 def log_moment(margins: Any) -> float:
-    """log Q = log mean exp(−m_i) of margins (n,); finite where Q itself overflows or vanishes.
+    """Compute log Q = log mean exp(−m_i); the logarithm is finite where Q overflows or vanishes.
 
-    >>> round(log_moment([0.0, 1000.0]), 6) == round(-float(np.log(2)), 6)
-    True
+    Args:
+        margins: (n,) margins m, n at least 1; infinite margins are allowed.
+
+    Returns:
+        log Q.
+
+    Raises:
+        BadInput: when ``margins`` has another shape or has NaN.
+
+    Example:
+        >>> round(log_moment([0.0, 1000.0]), 6) == round(-float(np.log(2)), 6)
+        True
+
+    References:
+        Morosini et al. (2026), "Too Sharp, Too Sure: When Calibration Follows Curvature", Section 4.
     """
     m = _checked(margins)
     lowest = m.min()
@@ -28,10 +41,20 @@ def log_moment(margins: Any) -> float:
 
 
 def tail_shares(margins: Any) -> NDArray[np.float64]:
-    """(n,) the share of Q that each example carries: e^{−m_i} / Σ e^{−m_j}.
+    """Compute the share of every example in Q, e^{−m_i} / Σ_j e^{−m_j}.
 
-    >>> tail_shares([0.0, 0.0, 800.0]).tolist()
-    [0.5, 0.5, 0.0]
+    Args:
+        margins: (n,) margins m, n at least 1.
+
+    Returns:
+        (n,) shares in [0, 1] that sum to 1.
+
+    Raises:
+        BadInput: when ``margins`` has another shape or has NaN.
+
+    Example:
+        >>> tail_shares([0.0, 0.0, 800.0]).tolist()
+        [0.5, 0.5, 0.0]
     """
     m = _checked(margins)
     lowest = m.min()
@@ -42,9 +65,14 @@ def tail_shares(margins: Any) -> NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class Tail:
-    """The examples that carry most of Q: row numbers, margins and shares, heaviest first.
+    """The examples with the largest shares of Q, in descending order of their shares.
 
-    ``half`` is how many examples, heaviest first, carry half of Q; ``wrong`` how many have m < 0.
+    Attributes:
+        rows: (count,) row numbers.
+        margins: (count,) margins.
+        shares: (count,) shares of Q.
+        half: smallest number of examples, in this order, that carry half of Q.
+        wrong: number of examples with m < 0.
     """
 
     rows: NDArray[np.int64]
@@ -55,7 +83,23 @@ class Tail:
 
 
 def tail(margins: Any, count: int = 10) -> Tail:
-    """Which examples carry the tail."""
+    """Find the examples with the largest shares of the margin moment Q.
+
+    Args:
+        margins: (n,) margins m, n at least 1.
+        count: number of examples, at least 1; at most n examples are returned.
+
+    Returns:
+        The examples, with rows of equal margin in the order of the rows.
+
+    Raises:
+        BadInput: when ``margins`` has another shape or has NaN, or ``count`` is no integer of at least 1.
+
+    Example:
+        >>> heaviest = tail([3.0, -1.0, 0.0], count=2)
+        >>> heaviest.rows.tolist(), heaviest.half, heaviest.wrong
+        ([1, 2], 1, 1)
+    """
     check_int("count", count, 1)
     m = _checked(margins)
     shares = tail_shares(m)
@@ -66,6 +110,7 @@ def tail(margins: Any, count: int = 10) -> Tail:
 
 
 def _checked(margins: Any) -> NDArray[np.float64]:
+    """Margins as a float64 vector, or a clear error."""
     m = np.asarray(margins, dtype=np.float64)
     if m.ndim != 1 or len(m) == 0:
         raise BadInput(f"margins must have shape (n,) with n at least 1; got {m.shape}")

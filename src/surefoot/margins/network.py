@@ -1,4 +1,4 @@
-"""A model as a list of layers that bounds can be pushed through, in float64."""
+"""A model as a list of layers that bounds can be propagated through, in float64."""
 
 from __future__ import annotations
 
@@ -15,12 +15,23 @@ __all__ = ["Layer", "Network", "Node", "Sum"]
 
 @dataclass(frozen=True)
 class Sum:
-    """The sum of its inputs, each with its sign."""
+    """The signed sum ±x₁ ± x₂ … of the inputs.
+
+    Attributes:
+        signs: 1 or −1 for every input.
+    """
 
     signs: tuple[float, ...]
 
     def apply(self, *inputs: Tensor) -> Tensor:
-        """±x₁ ± x₂ …"""
+        """Compute the sum.
+
+        Args:
+            inputs: one tensor for every sign; all of one shape.
+
+        Returns:
+            The sum.
+        """
         first, *rest = (x if sign > 0 else -x for x, sign in zip(inputs, self.signs, strict=True))
         for x in rest:
             first = first + x
@@ -32,37 +43,54 @@ Layer = Affine | Activation | MaxPool | Sum
 
 @dataclass(frozen=True)
 class Node:
-    """One layer, the numbers of the nodes it reads, and the shape of its value for one example."""
+    """One layer in a network.
 
-    layer: Layer | None  # None: the input
+    Attributes:
+        layer: the layer; None for the input.
+        sources: numbers of the nodes that the layer reads.
+        shape: shape of the value of the node for one example.
+    """
+
+    layer: Layer | None
     sources: tuple[int, ...]
     shape: tuple[int, ...]
 
     @property
     def bends(self) -> bool:
-        """Whether it is not affine."""
+        """Whether the layer is not affine."""
         return isinstance(self.layer, Activation | MaxPool)
 
 
 @dataclass(frozen=True)
 class Network:
-    """Nodes in an order in which each comes after its sources; the first is the input, the last the logits."""
+    """A network of layers.
+
+    Attributes:
+        nodes: the nodes, every node after its sources; the first node is the input, the last node the logits.
+    """
 
     nodes: tuple[Node, ...]
 
     @property
     def last(self) -> int:
-        """The number of the node of the logits."""
+        """Number of the node of the logits."""
         return len(self.nodes) - 1
 
     @property
     def classes(self) -> int:
-        """How many logits there are."""
+        """Number of classes."""
         return self.nodes[-1].shape[0]
 
     def values(self, x: Tensor) -> list[Tensor]:
-        """The value (b, *shape) of every node at inputs x (b, *shape)."""
-        found: list[Tensor] = []
+        """Compute the value of every node.
+
+        Args:
+            x: (b, *shape) inputs.
+
+        Returns:
+            The values (b, *shape of the node), in the order of the nodes.
+        """
+        values: list[Tensor] = []
         for node in self.nodes:
-            found.append(x if node.layer is None else node.layer.apply(*(found[source] for source in node.sources)))
-        return found
+            values.append(x if node.layer is None else node.layer.apply(*(values[source] for source in node.sources)))
+        return values

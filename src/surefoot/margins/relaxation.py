@@ -1,7 +1,8 @@
-"""Activations between straight lines: a line below and a line above the function on every interval [low, high].
+"""Linear relaxations of activations: a line below and a line above the function on every interval [low, high].
 
-A line is kept as its slope and its gap, the line minus the function at a point ``at`` of the interval (the value at the
-clean input): no gap below is above 0 and none above is below 0. Sound up to rounding, also where low = high.
+A line is stored as its slope and its gap. The gap is the line minus the function at a point ``at`` of the interval, the
+value at the clean input. The gap of a lower line is at most 0, the gap of an upper line at least 0. The lines are sound
+up to rounding, also where low = high.
 """
 
 from __future__ import annotations
@@ -20,7 +21,14 @@ __all__ = ["GELU", "GELU_TANH", "RELU", "TANH", "Activation", "Lines"]
 
 
 class Lines(NamedTuple):
-    """f(at) + gap + slope·(x − at), below and above f(x)."""
+    """The lines f(at) + gap + slope·(x − at) below and above f(x).
+
+    Attributes:
+        lower_slope: slope of the lower line.
+        lower_gap: gap of the lower line, at most 0.
+        upper_slope: slope of the upper line.
+        upper_gap: gap of the upper line, at least 0.
+    """
 
     lower_slope: Tensor
     lower_gap: Tensor
@@ -30,15 +38,21 @@ class Lines(NamedTuple):
 
 @dataclass(frozen=True)
 class Activation:
-    """A function applied to each coordinate.
+    """A function applied to every coordinate.
 
-    Args:
-        name: for errors.
+    Attributes:
+        name: name for error messages.
         apply: the function.
-        image: (low, high) to bounds of its values on [low, high].
-        lines: (low, high, at) to lines below and above it.
-        lipschitz: a bound of its slope.
-        kink: whether it is straight on intervals that do not hold 0 inside.
+        image: function of (low, high) that returns bounds of the values on [low, high].
+        lines: function of (low, high, at) that returns lines below and above the function on [low, high].
+        lipschitz: an upper bound of the absolute slope.
+        kink: whether the function is linear on every interval without 0 in its interior.
+
+    Example:
+        >>> low, high, at = torch.tensor(-1.0), torch.tensor(3.0), torch.tensor(1.0)
+        >>> lines = RELU.lines(low, high, at)
+        >>> float(lines.upper_slope), float(lines.upper_gap)
+        (0.75, 0.5)
     """
 
     name: str
@@ -50,12 +64,12 @@ class Activation:
 
 
 def _lines(lower_slope: Tensor, lower_gap: Tensor, upper_slope: Tensor, upper_gap: Tensor) -> Lines:
-    """Lines whose gaps have the right sign: rounding may have left them on the wrong side of 0."""
+    """Lines whose gaps have the right sign, also where rounding gave a gap the wrong sign."""
     return Lines(lower_slope, lower_gap.clamp_max(0), upper_slope, upper_gap.clamp_min(0))
 
 
 def _chord(low: Tensor, high: Tensor, f_low: Tensor, f_high: Tensor, slope: Tensor) -> Tensor:
-    """The slope between the ends; ``slope`` where they are so close that it is 0/0 or rounding only."""
+    """Slope of the chord; ``slope`` where the ends are so close that the quotient is 0/0 or mostly rounding."""
     width = high - low
     short = width <= 1e-14 * (low.abs() + high.abs())
     return torch.where(short, slope, (f_high - f_low) / torch.where(short, 1.0, width))
@@ -65,7 +79,7 @@ def _chord(low: Tensor, high: Tensor, f_low: Tensor, f_high: Tensor, slope: Tens
 
 
 def _relu_lines(low: Tensor, high: Tensor, at: Tensor) -> Lines:
-    """Above: the chord. Below: x or 0, whichever leaves the smaller triangle (CROWN, Zhang et al. 2018)."""
+    """Above: the chord. Below: x or 0, whichever leaves the smaller triangle (CROWN, Zhang et al., 2018)."""
     bent = (low < 0) & (high > 0)
     on = (low >= 0).to(low.dtype)
     upper = torch.where(bent, high / (high - low), on)
@@ -82,15 +96,16 @@ RELU = Activation("ReLU", torch.relu, lambda low, high: (low.relu(), high.relu()
 # tanh
 
 _TABLE_END, _TABLE_STEPS = 8.0, 4096
-# Beyond this width a line of slope 0 loses next to nothing, and slopes near 0 would lose to rounding.
+# Beyond this width a line of slope 0 is almost as tight, and slopes near 0 would suffer from rounding.
 _WIDE = 1e3
 
 
 @cache
 def _tangent_table() -> Tensor:
-    """For l = 0, −h, −2h, …, −8: where the tangent touches that passes through (l, tanh l), to the right of 0.
+    """For l = 0, −h, −2h, …, −8: the point d ≥ 0 whose tangent to tanh passes through (l, tanh l).
 
-    Bisection; kept is the end at which the tangent passes above (l, tanh l), moved a little further that way.
+    The points are computed by bisection. The table stores the end of the bracket whose tangent passes above
+    (l, tanh l), moved slightly further in the safe direction.
     """
     distance = torch.linspace(0, _TABLE_END, _TABLE_STEPS + 1, dtype=torch.float64)
     near, far = torch.zeros_like(distance), distance.clone()
@@ -99,15 +114,15 @@ def _tangent_table() -> Tensor:
         f = middle.tanh()
         above = f - (1 - f * f) * (middle + distance) >= -distance.tanh()
         near, far = torch.where(above, near, middle), torch.where(above, middle, far)
-    # The touching point grows with the distance; this keeps it so where rounding decides, near 0.
+    # The touching point increases with the distance; cummax enforces this near 0, where rounding may not.
     return torch.maximum(far, distance / 2).cummax(0).values * (1 + 1e-6)
 
 
 def _touching(distance: Tensor) -> Tensor:
-    """A point d ≥ 0 whose tangent to tanh passes above (−distance, tanh(−distance)); the next of the table.
+    """A point d ≥ 0 whose tangent to tanh passes above (−distance, tanh(−distance)).
 
-    A tangent further right passes higher there, so that the table is read upwards. Beyond it: d = ½ log(4·distance)
-    has e^{2d} + 1 ≥ 2(d + distance), which says that the tangent is above −1.
+    The point is the next larger entry of the table, because a tangent further right passes higher there. Beyond the
+    table, d = ½ log(4·distance) satisfies e^{2d} + 1 ≥ 2(d + distance), so the tangent is above −1.
     """
     table = _tangent_table().to(distance.device)
     place = (distance * (_TABLE_STEPS / _TABLE_END)).clamp(0, _TABLE_STEPS - 1).long() + 1
@@ -117,10 +132,10 @@ def _touching(distance: Tensor) -> Tensor:
 def _tanh_above(
     low: Tensor, high: Tensor, at: Tensor, f_low: Tensor, f_high: Tensor, f_at: Tensor, chord: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Slope and gap of a line above tanh: the chord where it is above, else a tangent."""
+    """Slope and gap of a line above tanh: the chord where the chord is above tanh, otherwise a tangent."""
     takes_chord = (high <= 0) | ((low < 0) & (1 - f_high * f_high >= chord))
-    # A tangent from 0 ≤ d ≤ high that passes above (low, tanh low) is above tanh: left of 0 tanh is convex, and the
-    # line is above both ends; right of 0 tanh is concave. Where the chord is not above, d = high would do.
+    # A tangent at 0 ≤ d ≤ high that passes above (low, tanh low) is above tanh: left of 0 tanh is convex and the line
+    # is above both ends; right of 0 tanh is concave. Where the chord is not above tanh, d = high is also valid.
     d = torch.where(low >= 0, (low + high) / 2, torch.minimum(_touching(-low), high).clamp_min(0))
     f_d = d.tanh()
     slope = torch.where(takes_chord, chord, 1 - f_d * f_d)
@@ -130,7 +145,7 @@ def _tanh_above(
 
 
 def _tanh_lines(low: Tensor, high: Tensor, at: Tensor) -> Lines:
-    """tanh is odd: what is above it on [−high, −low] is below it on [low, high], mirrored."""
+    """Lines of tanh; tanh is odd, so an upper line on [−high, −low], mirrored, is a lower line on [low, high]."""
     f_low, f_high, f_at = low.tanh(), high.tanh(), at.tanh()
     chord = _chord(low, high, f_low, f_high, 1 - f_at * f_at)
     upper, upper_gap = _tanh_above(low, high, at, f_low, f_high, f_at, chord)
@@ -141,20 +156,20 @@ def _tanh_lines(low: Tensor, high: Tensor, at: Tensor) -> Lines:
 TANH = Activation("tanh", torch.tanh, lambda low, high: (low.tanh(), high.tanh()), _tanh_lines)
 
 
-# GELU, with the normal distribution or its approximation by tanh
+# GELU, with the normal distribution function or its approximation by tanh
 
 _SAMPLES = 33
 _GELU_BEND = 0.79789  # max |f''| = 2/√(2π), at 0, for both
-_GELU_DIP = 0.1701  # relu(x) − f(x) lies between 0 and this
-_GELU_WIDE = 40.0  # from here on the allowance between samples is larger than that
+_GELU_DIP = 0.1701  # relu(x) − f(x) is between 0 and this number
+_GELU_WIDE = 40.0  # from this width on, the allowance between samples exceeds _GELU_DIP
 
 
 def _gelu_image(
     apply: Callable[[Tensor], Tensor], lowest_at: float, low: Tensor, high: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """It falls to its one minimum, then rises."""
+    """Bounds of GELU on [low, high]: GELU decreases to its only minimum, then increases."""
     f_low, f_high = apply(low), apply(high)
-    # The minimum is known to 1e-9, and the function to 1e-17 there.
+    # The place of the minimum is known to 1e-9, and therefore the value to 1e-17.
     lowest = apply(torch.full((), lowest_at, dtype=low.dtype, device=low.device))
     over = (low < lowest_at + 1e-8) & (high > lowest_at - 1e-8)
     ends = torch.minimum(f_low, f_high)
@@ -162,32 +177,33 @@ def _gelu_image(
 
 
 def _gelu_lines(apply: Callable[[Tensor], Tensor], low: Tensor, high: Tensor, at: Tensor) -> Lines:
-    """The chord's slope on both sides, moved to pass below and above 33 points and what can lie between them.
+    """Two lines with the slope of the chord, moved below and above 33 points plus an allowance between the points.
 
-    A function g with |g''| ≤ M is at most M h²/8 above the larger of its values at the ends of an interval of length h.
+    Let |g''| ≤ M on an interval of length h. There g is at most M h²/8 above the larger of its values at the ends.
     """
     f_at = apply(at)
     narrow = high - low <= _GELU_WIDE
     end = torch.where(narrow, high, low)
     slope = _chord(low, end, apply(low), apply(end), torch.zeros_like(low))
     h = (end - low) / (_SAMPLES - 1)
-    least = most = torch.zeros_like(low)  # of f(x) − f(at) − slope·(x − at), which is 0 at ``at``
+    smallest = largest = torch.zeros_like(low)  # values of f(x) − f(at) − slope·(x − at), which is 0 at ``at``
     for sample in range(_SAMPLES):
         x = low + sample * h
-        found = apply(x) - f_at - slope * (x - at)
-        least, most = torch.minimum(least, found), torch.maximum(most, found)
+        difference = apply(x) - f_at - slope * (x - at)
+        smallest, largest = torch.minimum(smallest, difference), torch.maximum(largest, difference)
     allowance = _GELU_BEND / 8 * h * h
     straight = _relu_lines(low, high, at)
     dip = at.relu() - f_at
     return _lines(
         torch.where(narrow, slope, straight.lower_slope),
-        torch.where(narrow, least - allowance, straight.lower_gap + dip - _GELU_DIP),
+        torch.where(narrow, smallest - allowance, straight.lower_gap + dip - _GELU_DIP),
         torch.where(narrow, slope, straight.upper_slope),
-        torch.where(narrow, most + allowance, straight.upper_gap + dip),
+        torch.where(narrow, largest + allowance, straight.upper_gap + dip),
     )
 
 
 def _gelu(approximate: str, lowest_at: float) -> Activation:
+    """The activation of one form of GELU, whose minimum is at ``lowest_at``."""
     apply = partial(functional.gelu, approximate=approximate)
     return Activation("GELU", apply, partial(_gelu_image, apply, lowest_at), partial(_gelu_lines, apply), 1.13)
 
