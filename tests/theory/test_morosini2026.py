@@ -12,7 +12,7 @@ from surefoot.theory.certificate import Certificate, Hypothesis
 from surefoot.theory.interpolating import interpolating
 from surefoot.theory.lemmas import lemmas
 from surefoot.theory.overlap import overlap
-from surefoot.theory.population import deviation, population
+from surefoot.theory.population import hoeffding_term, population
 from surefoot.theory.sample import Curvature, Robust, Sample
 from surefoot.theory.softmax import logit_curvature, logit_curvature_bound
 from surefoot.theory.squared_error import optimal_confidence
@@ -133,7 +133,7 @@ def test_wrong_constants_would_be_seen():
             continue
         q, error = sample.moment, sample.ece
         broken["half"] |= 1.1 * q / 2 > error
-        broken["two"] |= error > 0.9 * sample.mistrust.mean()
+        broken["two"] |= error > 0.9 * sample.one_minus_p_true.mean()
         curvature = logit_curvature(sample.predictions.probs)
         broken["lambda"] |= bool((curvature > 0.9 * logit_curvature_bound(sample.predictions.probs)).any())
     assert all(broken.values())
@@ -210,16 +210,16 @@ def test_population_needs_unseen_examples():
     assert all(each.verdict == "not applicable" for each in population(sample, held_out=False))
     seen = population(sample, held_out=True, confidence=0.9)
     assert all(each.verdict == "holds" for each in seen)
-    assert seen[0].right == pytest.approx(sample.mistrust.mean() + math.sqrt(math.log(10) / 200))
+    assert seen[0].right == pytest.approx(sample.one_minus_p_true.mean() + math.sqrt(math.log(10) / 200))
     with pytest.raises(BadInput, match="confidence"):
-        deviation(10, 1.0)
+        hoeffding_term(10, 1.0)
 
 
 def test_population_bound_covers():
     """Fresh draws: the share of samples whose bound falls below the true mean is at most 1 − confidence."""
     random = np.random.default_rng(4)
     values = 1 / (1 + np.exp(-random.normal(size=200_000)))
-    missed = [random.choice(values, 40).mean() + deviation(40, 0.8) < values.mean() for _ in range(500)]
+    missed = [random.choice(values, 40).mean() + hoeffding_term(40, 0.8) < values.mean() for _ in range(500)]
     assert np.mean(missed) < 0.2
 
 

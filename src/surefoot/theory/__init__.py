@@ -1,4 +1,4 @@
-"""Theorems of both papers as running code: what is proved, what is only estimated, and how tight it is."""
+"""Theorems of Morosini et al. (2026) and Tan et al. (2026) as code: hypotheses, both sides, slack and verdict."""
 
 from surefoot.theory.certificate import Certificate, Hypothesis
 from surefoot.theory.certify import certify

@@ -1,4 +1,4 @@
-"""A theorem as a value: what it asks for, whether that is so, both sides of its inequality, and a verdict."""
+"""A theorem as a value: hypotheses, whether the hypotheses hold, both sides of the inequality, and a verdict."""
 
 from __future__ import annotations
 
@@ -16,7 +16,17 @@ _ROUNDING = 16 * float(np.finfo(np.float64).eps)
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A condition; ``assumed`` where it was taken on trust, since no data can show it."""
+    """A condition of a theorem.
+
+    Attributes:
+        text: the condition in words and symbols.
+        holds: whether the condition holds.
+        assumed: whether the condition is assumed, because no data can show it.
+
+    Example:
+        >>> Hypothesis("γ > 0", True)
+        Hypothesis(text='γ > 0', holds=True, assumed=False)
+    """
 
     text: str
     holds: bool
@@ -25,16 +35,24 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class Certificate:
-    """``left`` ≤ ``right``, under ``hypotheses``.
+    """The inequality ``left`` ≤ ``right``, under hypotheses.
 
     Attributes:
-        name: where it stands in the paper.
+        name: the theorem, lemma or section of the paper.
         statement: the inequality in words and symbols.
-        form: ``"printed"``, as in the paper, or ``"tighter"``, a bound at least as good that is valid as well.
-        budget: what rounding and the eigenvalue solver may have moved ``right`` − ``left`` by.
-        estimated: True if a side rests on an attack or another estimate: then nothing is proved.
+        left: value of the left side.
+        right: value of the right side.
+        form: ``"printed"`` for a bound as published; ``"tighter"`` for a valid bound that is at least as good.
+        hypotheses: the conditions of the theorem.
+        budget: an upper bound of the error of ``right`` − ``left`` by rounding and the eigenvalue solver.
+        estimated: whether a side relies on an attack or another estimate; an estimate proves nothing.
         note: a remark on this instance.
-        example: the row with the least slack, for a statement about each row.
+        example: the row with the smallest slack, for a statement about every row; otherwise None.
+
+    Example:
+        >>> certificate = Certificate("Lemma", "a ≤ b", 1.0, 2.0, hypotheses=(Hypothesis("a > 0", True),))
+        >>> certificate.verdict, certificate.slack, certificate.tightness
+        ('holds', 1.0, 0.5)
     """
 
     name: str
@@ -51,18 +69,21 @@ class Certificate:
     @property
     def applies(self) -> bool:
         """Whether every hypothesis holds."""
-        return all(each.holds for each in self.hypotheses)
+        return all(hypothesis.holds for hypothesis in self.hypotheses)
 
     @property
     def slack(self) -> float:
-        """``right`` − ``left``, less what rounding may have added; −0 and a little below are equality to rounding."""
+        """``right`` − ``left`` − ``budget``; a value between −2 ``budget`` and 0 is equality up to rounding."""
         if math.isinf(self.right) and self.left != self.right:
             return math.inf
         return self.right - self.left - self.budget
 
     @property
     def verdict(self) -> str:
-        """``"holds"``, ``"not applicable"``, ``"estimate"``, or ``"violated"``: a defect of ours, or of the theorem."""
+        """``"holds"``, ``"not applicable"``, ``"estimate"`` or ``"violated"``.
+
+        ``"violated"`` means a defect of surefoot or of the theorem.
+        """
         if not self.applies:
             return "not applicable"
         if self.estimated:
@@ -71,13 +92,20 @@ class Certificate:
 
     @property
     def tightness(self) -> float:
-        """``left`` / ``right`` in [0, 1]: 1 is equality, 0 says nothing; NaN where it has no meaning."""
+        """``left`` / ``right`` in [0, 1]: 1 is equality, 0 carries no information; NaN where the ratio is undefined."""
         if math.isinf(self.right):
             return 0.0
         return self.left / self.right if self.right > 0 and self.left >= 0 else math.nan
 
     def under(self, *hypotheses: Hypothesis) -> Certificate:
-        """The same, with more hypotheses."""
+        """Return a copy with more hypotheses.
+
+        Args:
+            hypotheses: the additional conditions.
+
+        Returns:
+            The certificate under all conditions.
+        """
         return replace(self, hypotheses=(*self.hypotheses, *hypotheses))
 
 
@@ -85,10 +113,29 @@ def inequality(
     name: str, statement: str, left: float, right: float, *hypotheses: Hypothesis, form: str = "printed",
     error: float = 0.0, estimated: bool = False, note: str = "",
 ) -> Certificate:  # fmt: skip
-    """A certificate of two numbers; ``error`` is of the solver, and rounding of both sides is added to it."""
+    """Make a certificate of two numbers.
+
+    Args:
+        name: the theorem, lemma or section of the paper.
+        statement: the inequality in words and symbols.
+        left: value of the left side.
+        right: value of the right side.
+        hypotheses: the conditions of the theorem.
+        form: ``"printed"`` or ``"tighter"``; see `Certificate`.
+        error: an upper bound of the solver's error, at least 0; a bound of the rounding of both sides is added.
+        estimated: whether a side relies on an estimate.
+        note: a remark on this instance.
+
+    Returns:
+        The certificate.
+
+    Example:
+        >>> inequality("Lemma", "a ≤ b", 2.0, 1.0).verdict
+        'violated'
+    """
     left, right = float(left), float(right)
     size = max((abs(side) for side in (left, right) if math.isfinite(side)), default=0.0) + _UNDERFLOW
-    # A side e^{−m} is as exact as its exponent is: the relative error grows with the logarithm.
+    # The relative error of a side e^{−m} is the absolute error of the exponent: it grows with the logarithm.
     budget = error + _UNDERFLOW + _ROUNDING * (1 + abs(math.log(size))) * size
     return Certificate(name, statement, left, right, form, hypotheses, budget, estimated, note)
 
@@ -97,9 +144,25 @@ def pointwise(
     name: str, statement: str, left: ArrayLike, right: ArrayLike, *hypotheses: Hypothesis, form: str = "printed",
     error: float = 0.0, estimated: bool = False, rows: NDArray[np.int64] | None = None,
 ) -> Certificate:  # fmt: skip
-    """A certificate of n inequalities: the sides are of the row with the least slack relative to its size.
+    """Make a certificate of n inequalities, with the sides of the row whose slack is smallest relative to its size.
 
-    ``rows`` gives the rows' numbers where only some are spoken of; none at all make the statement not applicable.
+    Args:
+        name: the theorem, lemma or section of the paper.
+        statement: the inequality in words and symbols.
+        left: (n,) left sides.
+        right: (n,) right sides.
+        hypotheses: the conditions of the theorem.
+        form: ``"printed"`` or ``"tighter"``; see `Certificate`.
+        error: an upper bound of the solver's error, at least 0.
+        estimated: whether a side relies on an estimate.
+        rows: (n,) row numbers, for a statement about some rows; None stands for all rows.
+
+    Returns:
+        The certificate; not applicable if n = 0.
+
+    Example:
+        >>> pointwise("Lemma", "a ≤ b", [1.0, 1.0], [3.0, 2.0]).example
+        1
     """
     lefts, rights = np.asarray(left, np.float64), np.asarray(right, np.float64)
     if len(lefts) == 0:
@@ -109,7 +172,7 @@ def pointwise(
     size = np.maximum(np.abs(lefts), np.where(np.isinf(rights), 0.0, np.abs(rights))) + _UNDERFLOW
     slack = np.where(np.isinf(rights), np.inf, (rights - lefts + _UNDERFLOW) / size)
     worst = int(slack.argmin())
-    found = inequality(
+    certificate = inequality(
         name, statement, lefts[worst], rights[worst], *hypotheses, form=form, error=error, estimated=estimated
     )
-    return replace(found, example=worst if rows is None else int(rows[worst]))
+    return replace(certificate, example=worst if rows is None else int(rows[worst]))

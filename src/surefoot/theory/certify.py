@@ -1,4 +1,4 @@
-"""Every statement of Morosini et al. (2026) on one model and its data: measure what they speak of, then compare."""
+"""Every statement of Morosini et al. (2026) on one model and its data: measure the quantities, then compare."""
 
 from __future__ import annotations
 
@@ -42,17 +42,44 @@ def certify(
     loss: LossLike = "ce",
     bins: int = 15,
 ) -> list[Certificate]:
-    """Theorems 4.1 and 4.2, Lemmas B.1–B.5, Remark B.6, Proposition B.7, Corollary B.8 and Appendix D.
+    """Check all statements of Morosini et al. (2026) on a model and its data.
+
+    The statements are Theorems 4.1 and 4.2, Lemmas B.1–B.5, Remark B.6, Proposition B.7, Corollary B.8 and Appendix D.
 
     Args:
-        eps: radius of the ball for robust margins, in the units of ``inputs``, a scalar or one for each channel;
-            without it statements about robust margins are left out.
-        method: ``"certified"`` for lower bounds of robust margins, or ``"pgd"``: what rests on those is an estimate.
-        bound: which lower bound; see `surefoot.margins.certified`.
-        test: (inputs, labels) of a test set, for Corollary B.8; needs ``eps``.
-        held_out: whether the model never saw these examples; then the population's ECE is bounded, too.
-        loss: the cross-entropy, or ``"mse"`` for a network trained by squared error: curvature is then Appendix D's;
-            torch's or surefoot's objects for the two are taken, too.
+        model: a module from inputs to logits (n, k), used in eval mode and not modified.
+        inputs: (n, *shape) floating-point numbers.
+        labels: (n,) integers in 0..k−1.
+        eps: radius of the ball for robust margins, in the units of ``inputs``: one number, or one per channel. None
+            leaves out the statements about robust margins.
+        norm: norm of the ball, ``"inf"`` or 2.
+        method: ``"certified"`` for lower bounds of robust margins; or ``"pgd"``, which makes every statement about
+            robust margins an estimate.
+        bound: kind of the lower bound; see `surefoot.margins.certified`.
+        test: (inputs, labels) of a test set, for Proposition B.7 and Corollary B.8; needs ``eps``.
+        held_out: whether the model never saw these examples; only then the ECE of the population is bounded too.
+        confidence: confidence of the bounds of the population, between 0 and 1.
+        loss: the loss that the network was trained by: the cross-entropy (``"ce"``), or the squared error averaged over
+            classes (``"mse"``), whose curvature is that of Appendix D. Loss objects of torch and surefoot are accepted.
+        bins: number of bins of the ECE, from 1 to 10,000.
+
+    Returns:
+        One certificate for every statement and form, in the order of the statements.
+
+    Raises:
+        BadInput: when an argument is not as described, or no bound is known for a layer, which the error names.
+
+    Example:
+        >>> model = nn.Linear(2, 2)
+        >>> with torch.no_grad():
+        ...     model.weight[:], model.bias[:] = torch.eye(2), 0.0
+        >>> certificates = certify(model, torch.tensor([[2.0, 0.0], [0.0, 1.0]]), [0, 1])
+        >>> sorted({certificate.verdict for certificate in certificates})
+        ['holds', 'not applicable']
+
+    References:
+        Morosini et al. (2026), "Too Sharp, Too Sure: When Calibration Follows Curvature", Section 4 and Appendices B
+        and D.
     """
     trained = as_loss(loss)
     by_entropy = type(trained) is CrossEntropy
@@ -69,16 +96,31 @@ def certify(
     curvature = curvature_of(model, inputs, labels, trained)
     ball = None if eps is None else robust_of(model, inputs, labels, eps, norm, method, bound)
     sample = Sample(predictions, curvature if by_entropy else None, ball, bins)
-    found = [*lemmas(sample), *overlap(sample), *interpolating(sample), *population(sample, held_out, confidence)]
+    certificates = [
+        *lemmas(sample),
+        *overlap(sample),
+        *interpolating(sample),
+        *population(sample, held_out, confidence),
+    ]
     if not by_entropy:
-        found += squared_error(curvature, predictions.classes)
+        certificates += squared_error(curvature, predictions.classes)
     if test is not None and ball is not None:
-        found += transfer((inputs, labels), test, Predictions.of(model, *test), ball, eps, norm, bins)
-    return found
+        certificates += transfer((inputs, labels), test, Predictions.of(model, *test), ball, eps, norm, bins)
+    return certificates
 
 
 def curvature_of(model: nn.Module, inputs: Any, labels: Any, loss: LossLike = "ce") -> Curvature:
-    """λ_max of the Gauss–Newton matrix with its residual, and each example's Jacobian norm."""
+    """Measure λ_max of the Gauss–Newton matrix and the Jacobian norm of every example.
+
+    Args:
+        model: a module from inputs to logits (n, k), used in eval mode and not modified.
+        inputs: (n, *shape) floating-point numbers.
+        labels: (n,) integers in 0..k−1.
+        loss: the loss, as `certify` takes it.
+
+    Returns:
+        The curvature, with the residual of the eigenpair.
+    """
     top = GaussNewton(model, inputs, labels, loss).top(1, tol=1e-3, max_matvecs=300)
     norms = jacobian_norms(model, inputs).double().numpy()
     return Curvature(float(top.values[0]), float(top.residuals[0]), norms)
@@ -88,17 +130,30 @@ def robust_of(
     model: nn.Module, inputs: Any, labels: Any, eps: Any, norm: str = "inf", method: str = "certified",
     bound: str = "cheap",
 ) -> Robust:  # fmt: skip
-    """Robust margins and, for certified ones, the Lipschitz constants of the margins over the ball."""
+    """Measure robust margins, and bound the Lipschitz constants of the margins if the margins are certified.
+
+    Args:
+        model: a module from inputs to logits (n, k), used in eval mode and not modified.
+        inputs: (n, *shape) floating-point numbers.
+        labels: (n,) integers in 0..k−1.
+        eps: radius of the ball in the units of ``inputs``: one number, one per channel, or one per coordinate.
+        norm: norm of the ball, ``"inf"`` or 2.
+        method: ``"certified"`` or ``"pgd"``.
+        bound: kind of the lower bound; see `surefoot.margins.certified`.
+
+    Returns:
+        The robust margins.
+    """
     options = {"bound": bound} if method == "certified" else {}
     margins = robust(model, inputs, labels, eps, norm, method, **options).numpy()
     constants = None
     if method == "certified":
         pairs = lipschitz(model, inputs, norm, eps).numpy()
-        # z_y − max_j z_j is a minimum over j: as steep as the steepest of its pairs.
+        # z_y − max_j z_j is a minimum over j, so its Lipschitz constant is at most the largest of the pairs.
         constants = np.max(pairs, axis=1)[np.asarray(labels, np.int64)]
     ball = f"‖δ‖_{norm} ≤ {float(eps):.4g}" if np.ndim(eps) == 0 else f"‖δ/ε‖_{norm} ≤ 1"
     logits = logits_of(model, inputs)
     size = float(logits.abs().max()) + float(np.abs(margins).max()) + (0.0 if constants is None else constants.max())
-    # `certified` lowers its bounds by 1e-9 of what they are made of; the clean margins have the model's own precision.
+    # `certified` lowers its bounds by 1e-9 of their size; the clean margins have the precision of the model.
     rounding = 1e-8 + 64 * torch.finfo(logits.dtype).eps
     return Robust(margins, constants, method, ball, rounding * size)

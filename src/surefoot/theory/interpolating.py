@@ -12,19 +12,27 @@ __all__ = ["interpolating"]
 
 
 def interpolating(sample: Sample) -> list[Certificate]:
-    """(i)–(v); not applicable unless every margin is positive."""
+    """Check Theorem 4.2 (i)–(v), which is not applicable unless every margin is positive.
+
+    Args:
+        sample: the sample; (ii) and (iii) need its curvature, (iv) its robust margins.
+
+    Returns:
+        The certificates.
+    """
     gamma = float(sample.margins.min())
     separable = Hypothesis(f"γ = min m = {gamma:.4g} > 0", gamma > 0)
-    found = _two_sided(sample, gamma)
+    certificates = _two_sided(sample, gamma)
     if sample.curvature is not None:
-        found += _coupling(sample, sample.curvature)
+        certificates += _coupling(sample, sample.curvature)
     if sample.robust is not None:
-        found += _robust(sample, sample.robust)
-    found.append(_any_bins(sample))
-    return [each.under(separable) for each in found]
+        certificates += _robust(sample, sample.robust)
+    certificates.append(_any_bins(sample))
+    return [certificate.under(separable) for certificate in certificates]
 
 
 def _two_sided(sample: Sample, gamma: float) -> list[Certificate]:
+    """(i): bounds of the ECE by the margin moment from both sides."""
     name, k, q, error = "Theorem 4.2 (i)", sample.classes, sample.moment, sample.ece
     with np.errstate(over="ignore"):
         floor = float(np.exp(-gamma))
@@ -33,11 +41,12 @@ def _two_sided(sample: Sample, gamma: float) -> list[Certificate]:
         inequality(name, "ECE ≤ (K−1) Q_D", error, (k - 1) * q),
         inequality(name, "(K−1) Q_D ≤ (K−1) e^{−γ}", (k - 1) * q, (k - 1) * floor),
         inequality(name, "Q_D/2 ≤ ECE", q / 2, error, form="tighter"),
-        inequality(name, "ECE ≤ mean (1 − p_y), an equality", error, sample.mistrust.mean(), form="tighter"),
+        inequality(name, "ECE ≤ mean (1 − p_y), an equality", error, sample.one_minus_p_true.mean(), form="tighter"),
     ]
 
 
 def _coupling(sample: Sample, curvature: Curvature) -> list[Certificate]:
+    """(ii) and (iii): bounds of sharpness by the margin moment and by the ECE."""
     k, square = sample.classes, curvature.c_j**2
     left, wrong, error = curvature.largest, curvature.error, sample.ece
     bounded = Hypothesis(f"‖J(x_i)‖ ≤ C_J = {curvature.c_j:.4g}, exact for each example", True)
@@ -55,15 +64,15 @@ def _coupling(sample: Sample, curvature: Curvature) -> list[Certificate]:
 
 
 def _robust(sample: Sample, robust: Robust) -> list[Certificate]:
-    """(iv): Q⁻/K ≤ ECE ≤ (K−1)Q⁰, and the same moment over sharpness."""
+    """(iv): Q⁻/K ≤ ECE ≤ (K−1)Q⁰, and the bound of sharpness by Q⁰."""
     name, k, estimated = "Theorem 4.2 (iv)", sample.classes, robust.estimated
     with np.errstate(over="ignore"):
         upper = (k - 1) * float(np.exp(log_moment(robust.margins)))
-    found = [inequality(name, f"ECE ≤ (K−1) Q⁰_ε, {robust.ball}", sample.ece, upper, estimated=estimated)]
+    certificates = [inequality(name, f"ECE ≤ (K−1) Q⁰_ε, {robust.ball}", sample.ece, upper, estimated=estimated)]
     if robust.lipschitz is not None:
         with np.errstate(over="ignore"):
             lower = float(np.exp(log_moment(robust.margins + robust.lipschitz))) / k
-        found.append(
+        certificates.append(
             inequality(
                 name,
                 f"Q⁻_ε/K ≤ ECE, {robust.ball}",
@@ -75,15 +84,15 @@ def _robust(sample: Sample, robust: Robust) -> list[Certificate]:
         )
     if sample.curvature is not None:
         right = 2 * sample.curvature.c_j**2 * upper
-        found.append(
+        certificates.append(
             inequality(name, f"λ_max ≤ 2C_J²(K−1) Q⁰_ε, {robust.ball}", sample.curvature.largest, right,
                        error=sample.curvature.error, estimated=estimated)
         )  # fmt: skip
-    return found
+    return certificates
 
 
 def _any_bins(sample: Sample) -> Certificate:
-    """(v): with every example right, the ECE is the mean doubt whatever the bins."""
+    """(v): if every example is classified correctly, the ECE is the mean of 1 − confidence for any bins."""
     values = [precise_ece(sample.predictions, bins) for bins in (1, sample.bins, 100)]
     return inequality(
         "Theorem 4.2 (v)", "ECE with 1, M and 100 bins differ by nothing", max(values) - min(values), 0.0,

@@ -13,26 +13,34 @@ __all__ = ["label_free", "lemmas"]
 
 
 def lemmas(sample: Sample) -> list[Certificate]:
-    """Lemmas B.1–B.4, B.5 where robust margins were taken, Remark B.6 where curvature was."""
-    found = [*_gap(sample), *_tail(sample), *_logit_hessian(sample)]
+    """Check Lemmas B.1–B.5 and Remark B.6.
+
+    Args:
+        sample: the sample; Lemma B.5 needs its robust margins, Remark B.6 its curvature.
+
+    Returns:
+        The certificates.
+    """
+    certificates = [*_gap(sample), *_tail(sample), *_logit_hessian(sample)]
     if sample.robust is not None:
-        found += _robust(sample, sample.robust)
+        certificates += _robust(sample, sample.robust)
     if sample.curvature is not None:
-        found += label_free(sample, sample.curvature)
-    return found
+        certificates += label_free(sample, sample.curvature)
+    return certificates
 
 
 def _gap(sample: Sample) -> list[Certificate]:
+    """Lemmas B.1 and B.2."""
     gap = sample.gap
     return [
         inequality("Lemma B.1", "ECE ≤ mean |Z|", sample.ece, gap.mean()),
-        pointwise("Lemma B.2", "|Z| ≤ 1 − p_y", gap, sample.mistrust),
+        pointwise("Lemma B.2", "|Z| ≤ 1 − p_y", gap, sample.one_minus_p_true),
     ]
 
 
 def _tail(sample: Sample) -> list[Certificate]:
-    """Lemma B.3, its three equations."""
-    m, k, mistrust = sample.margins, sample.classes, sample.mistrust
+    """The three inequalities of Lemma B.3."""
+    m, k, one_minus_p = sample.margins, sample.classes, sample.one_minus_p_true
     rows = np.flatnonzero(m >= 0)
     some = f"m ≥ 0, in {len(rows):,} of {len(m):,} rows"
     with np.errstate(over="ignore"):
@@ -41,18 +49,19 @@ def _tail(sample: Sample) -> list[Certificate]:
         "printed": ("1 − p_y ≤ (K−1)e^{−m}", "e^{−m}/(1+(K−1)e^{−m}) ≤ 1 − p_y", "e^{−m}/K ≤ 1 − p_y"),
         "tighter": ("1 − p_y ≤ (K−1)e^{−m}/(1+(K−1)e^{−m})", "σ(−m) ≤ 1 − p_y", "e^{−m}/2 ≤ 1 − p_y"),
     }
-    found = []
+    certificates = []
     for form, (upper, lower, positive) in texts.items():
         share = k if form == "printed" else 2
-        found += [
-            pointwise("Lemma B.3 (1)", upper, mistrust, tail_upper(m, k, form), form=form),
-            pointwise("Lemma B.3 (2)", lower, tail_lower(m, k, form), mistrust, form=form),
-            pointwise("Lemma B.3 (3)", f"{positive}; {some}", tail / share, mistrust[rows], form=form, rows=rows),
+        certificates += [
+            pointwise("Lemma B.3 (1)", upper, one_minus_p, tail_upper(m, k, form), form=form),
+            pointwise("Lemma B.3 (2)", lower, tail_lower(m, k, form), one_minus_p, form=form),
+            pointwise("Lemma B.3 (3)", f"{positive}; {some}", tail / share, one_minus_p[rows], form=form, rows=rows),
         ]
-    return found
+    return certificates
 
 
 def _logit_hessian(sample: Sample) -> list[Certificate]:
+    """Lemma B.4."""
     probs = sample.predictions.probs
     values = logit_curvature(probs)
     texts = {"printed": "λ_max(H_z) ≤ 2(1 − p_max)", "tighter": "λ_max(H_z) ≤ max_k 2p_k(1 − p_k)"}
@@ -63,6 +72,7 @@ def _logit_hessian(sample: Sample) -> list[Certificate]:
 
 
 def _robust(sample: Sample, robust: Robust) -> list[Certificate]:
+    """Lemma B.5."""
     m = sample.margins
     order = pointwise(
         "Lemma B.5 (4)", f"m_ε ≤ m, {robust.ball}", robust.margins, m, error=robust.error, estimated=robust.estimated
@@ -80,7 +90,15 @@ def _robust(sample: Sample, robust: Robust) -> list[Certificate]:
 
 
 def label_free(sample: Sample, curvature: Curvature) -> list[Certificate]:
-    """Remark B.6: λ_max bounded without labels; the tighter one takes each example's own Jacobian norm."""
+    """Check Remark B.6, which bounds λ_max without labels; the tighter form uses the Jacobian norm of every example.
+
+    Args:
+        sample: the sample.
+        curvature: the curvature of the sample.
+
+    Returns:
+        The certificates.
+    """
     k, square = sample.classes, curvature.c_j**2
     bounded = Hypothesis(f"‖J(x_i)‖ ≤ C_J = {curvature.c_j:.4g}, exact for each example", True)
     with np.errstate(over="ignore"):

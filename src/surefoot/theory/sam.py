@@ -28,9 +28,23 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class SamStep:
-    """One ascent on a batch: log p_y and log p̃_y of each example (n,), and the gradient's length.
+    """One SAM perturbation θ → θ̃ = θ + ρ g/‖g‖ on a batch Ω of n examples, with the gradient g of the mean loss.
 
-    ``path`` holds κ_min and κ_max from θ to θ̃, if asked for.
+    Attributes:
+        rho: radius ρ of the perturbation, above 0.
+        gradient_norm: length ‖g‖ of the gradient.
+        log_p: (n,) log p_y at θ.
+        log_p_tilde: (n,) log p̃_y at θ̃.
+        path: κ_min and κ_max at places from θ to θ̃; empty if not measured.
+
+    Example:
+        >>> step = SamStep(0.1, 2.0, np.log([0.5]), np.log([0.25]))
+        >>> round(step.loss, 6), round(step.perturbed_loss, 6), step.allowed
+        (0.693147, 1.386294, -20.0)
+
+    References:
+        Tan et al. (2026), "Towards Understanding the Calibration Benefits of Sharpness-Aware Minimization",
+        Lemmas 1 and 2, Remark 1.
     """
 
     rho: float
@@ -41,7 +55,7 @@ class SamStep:
 
     @property
     def loss(self) -> float:
-        """L_Ω(θ) = −log p of the geometric mean p."""
+        """L_Ω(θ) = −log p, with the geometric mean p over the batch."""
         return float(-self.log_p.mean())
 
     @property
@@ -51,32 +65,35 @@ class SamStep:
 
     @property
     def coefficients(self) -> dict[str, float]:
-        """λ and λ₀ of the batch (Theorem 1, Eq. 2)."""
+        """λ and λ₀ of the batch (Tan et al. (2026), Theorem 1 and Eq. 2)."""
         return entropy_coefficients(self.loss, self.perturbed_loss, self.rho * self.gradient_norm)
 
     @property
     def rising(self) -> float:
-        """Share of examples with p̃ > p: where the per-example theorem does not speak."""
+        """Share of examples with p̃ > p, to which Theorem 1 does not apply."""
         return float((self.log_p_tilde > self.log_p).mean())
 
     @property
     def allowed(self) -> float:
-        """−‖g‖/ρ: what κ_min may not fall below."""
+        """−‖g‖/ρ, the lower limit of κ_min in the condition of Lemmas 1 and 2."""
         return -self.gradient_norm / self.rho
 
     @property
     def bounded(self) -> bool:
-        """Whether κ_min stays above it at every place looked at on the path."""
+        """Whether κ_min ≥ `allowed` at every measured place of the path; False without places."""
         return bool(self.path) and all(point.smallest >= self.allowed for point in self.path)
 
     @property
     def end_decides(self) -> bool:
-        """Remark 1: whether the condition at θ̃ alone gives the verdict of the whole path."""
+        """Whether the condition at θ̃ alone gives the same verdict as all places of the path (Remark 1)."""
         return bool(self.path) and (self.path[-1].smallest >= self.allowed) == self.bounded
 
     @property
     def linearity(self) -> float:
-        """Remark 1: R² of a straight line through κ_min along the path; NaN without three places or any change."""
+        """R² of a straight line fitted to κ_min along the path (Remark 1).
+
+        NaN with fewer than three places, and NaN if κ_min is constant.
+        """
         if len(self.path) < 3:
             return math.nan
         t, kappa = np.array([(point.t, point.smallest) for point in self.path]).T
@@ -88,9 +105,34 @@ class SamStep:
 
 
 def sam_step(model: nn.Module, inputs: Any, labels: Any, rho: float, points: int = 0, *, tol: float = 1e-2) -> SamStep:
-    """Climb from θ to θ̃ on a batch and read both ends; ``points`` places of κ_min and κ_max along the way.
+    """Measure one SAM perturbation θ → θ̃ = θ + ρ g/‖g‖ on a batch, with cross-entropy in eval mode.
 
-    Cross-entropy, eval mode. The parameters are put back to the bit.
+    The parameters are restored bit-exactly.
+
+    Args:
+        model: a module from inputs to logits (n, k).
+        inputs: (n, *shape) floating-point numbers.
+        labels: (n,) integers in 0..k−1.
+        rho: radius ρ of the perturbation, above 0.
+        points: number of places from θ to θ̃ where κ_min and κ_max are measured; 0 measures none.
+        tol: relative tolerance of the eigenvalues κ_min and κ_max.
+
+    Returns:
+        The measured perturbation.
+
+    Raises:
+        BadInput: when ``rho`` is not above 0, or the gradient is zero or not finite.
+
+    Example:
+        >>> model = nn.Linear(1, 2, bias=False)
+        >>> _ = nn.init.zeros_(model.weight)
+        >>> step = sam_step(model, torch.ones(1, 1), [0], rho=0.1)
+        >>> round(step.gradient_norm, 4), step.perturbed_loss > step.loss
+        (0.7071, True)
+
+    References:
+        Tan et al. (2026), "Towards Understanding the Calibration Benefits of Sharpness-Aware Minimization",
+        Lemmas 1 and 2.
     """
     check_positive("rho", rho)
     parameters = list(select(model).values())
@@ -114,24 +156,63 @@ def sam_step(model: nn.Module, inputs: Any, labels: Any, rho: float, points: int
 
 
 def entropy_slack(log_p: Any, log_p_tilde: Any) -> Floats:
-    """(n,) ℓ(p̃) − [ℓ(p) − λH(p) + H(p̃)] = (1−p̃)(logit p − logit p̃) + (p−p̃)(−ln p)/(1−p) (Theorems 1 and 2).
+    """Compute the slack of Theorems 1 and 2 of Tan et al. (2026) without cancellation.
 
-    Exactly the slack of the theorem, without cancellation; never negative where p̃ ≤ p, always where p̃ > p.
+    ℓ(p̃) − [ℓ(p) − λH(p) + H(p̃)] = (1−p̃)(logit p − logit p̃) + (p−p̃)(−ln p)/(1−p).
+
+    The slack is exact. The slack is never negative where p̃ ≤ p, and always negative where p̃ > p.
+
+    Args:
+        log_p: (n,) log p at θ, at most 0.
+        log_p_tilde: (n,) log p̃ at θ̃, at most 0.
+
+    Returns:
+        (n,) slacks.
+
+    Example:
+        >>> entropy_slack(np.log([0.5, 0.5, 0.5]), np.log([0.25, 0.5, 0.75])).round(6).tolist()
+        [1.170533, 0.0, -0.621227]
+
+    References:
+        Tan et al. (2026), "Towards Understanding the Calibration Benefits of Sharpness-Aware Minimization",
+        Eqs. 1 and 3, Theorems 1 and 2.
     """
     a, b = np.asarray(log_p, np.float64), np.asarray(log_p_tilde, np.float64)
-    doubt, doubt_tilde = -np.expm1(a), -np.expm1(b)
+    rest, rest_tilde = -np.expm1(a), -np.expm1(b)
     with np.errstate(divide="ignore", invalid="ignore"):
-        logits = (a - np.log(doubt)) - (b - np.log(doubt_tilde))
+        logits = (a - np.log(rest)) - (b - np.log(rest_tilde))
         difference = np.exp(b) * np.expm1(a - b)
-        found = doubt_tilde * logits + difference * -a / doubt
-    return np.where(a == b, 0.0, found)
+        slack = rest_tilde * logits + difference * -a / rest
+    return np.where(a == b, 0.0, slack)
 
 
 def largest_rho(model: nn.Module, inputs: Any, labels: Any, most: float = 1.0, points: int = 3) -> float:
-    """The largest ρ up to ``most``, within 1 %, whose path satisfies the lemmas' condition.
+    """Find the largest radius ρ, within 1 %, whose path satisfies the condition κ_min ≥ −‖g‖/ρ of Lemmas 1 and 2.
 
-    For small ρ the allowance −‖g‖/ρ is unbounded, so the condition holds near 0: ρ is halved until it does, and the
-    last factor of two is searched by bisection.
+    For small ρ the limit −‖g‖/ρ is unbounded, so the condition holds near 0. The search halves ρ until the condition
+    holds, and bisects the last factor of two.
+
+    Args:
+        model: a module from inputs to logits (n, k); its parameters are restored.
+        inputs: (n, *shape) floating-point numbers.
+        labels: (n,) integers in 0..k−1.
+        most: largest radius to try, above 0.
+        points: number of places of every path where κ_min is measured.
+
+    Returns:
+        The radius, at most ``most``; 0 if no radius above 1e-12 · ``most`` satisfies the condition.
+
+    Raises:
+        BadInput: when ``most`` is not above 0, or the gradient is zero or not finite.
+
+    Example:
+        >>> model = nn.Linear(1, 2, bias=False)
+        >>> _ = nn.init.zeros_(model.weight)
+        >>> largest_rho(model, torch.ones(1, 1), [0])
+        1.0
+
+    References:
+        Tan et al. (2026), "Towards Understanding the Calibration Benefits of Sharpness-Aware Minimization", Remark 2.
     """
     check_positive("most", most)
 
@@ -150,7 +231,26 @@ def largest_rho(model: nn.Module, inputs: Any, labels: Any, most: float = 1.0, p
 
 
 def sam_certificates(step: SamStep, gamma: float = 1.0) -> list[Certificate]:
-    """Lemmas 1–2 and Theorems 1–3 on one ascent; corrected where the paper's print is wrong (docs/EQUATIONS.md)."""
+    """Check Lemmas 1–2 and Theorems 1–3 of Tan et al. (2026) on one SAM perturbation.
+
+    The statements are corrected where the published ones are wrong; docs/EQUATIONS.md lists the corrections.
+
+    Args:
+        step: the perturbation; the lemmas apply only if its path was measured.
+        gamma: γ of CSAM in Theorem 3, from 0 to 2.
+
+    Returns:
+        The certificates; Lemma 1 takes the place of Lemma 2 for a batch of one example.
+
+    Example:
+        >>> step = SamStep(0.1, 2.0, np.log([0.75]), np.log([0.625]))
+        >>> [(certificate.name, certificate.verdict) for certificate in sam_certificates(step)]
+        [('Lemma 1', 'not applicable'), ('Theorem 2', 'holds'), ('Theorem 1', 'holds'), ('Theorem 3', 'holds')]
+
+    References:
+        Tan et al. (2026), "Towards Understanding the Calibration Benefits of Sharpness-Aware Minimization",
+        Lemmas 1 and 2, Theorems 1–3.
+    """
     falls = step.perturbed_loss >= step.loss
     half = step.rho * step.gradient_norm / 2
     places = f"κ_min ≥ −‖g‖/ρ = {step.allowed:.4g} at {len(step.path)} places from θ to θ̃"
@@ -158,20 +258,20 @@ def sam_certificates(step: SamStep, gamma: float = 1.0) -> list[Certificate]:
     down = Hypothesis("p̃ ≤ p, in the geometric mean over the batch", falls)
     batch = float(entropy_slack(-step.loss, -step.perturbed_loss))
     right = step.perturbed_loss
-    found = [
+    certificates = [
         inequality("Lemma 2", "L(θ) + ρ‖g‖/2 ≤ L(θ̃), that is p̃ ≤ e^{−ρ‖g‖/2} p", step.loss + half, right, bounded,
                    error=1e-6 * abs(right)),
         inequality("Theorem 2", "L(θ) − λH(p) + H(p̃) ≤ L(θ̃)", right - batch, right, down),
-        _each(step),
+        _by_example(step),
         _weighted(step, gamma),
     ]  # fmt: skip
     if len(step.log_p) == 1:
-        found[0] = replace(found[0], name="Lemma 1")
-    return found
+        certificates[0] = replace(certificates[0], name="Lemma 1")
+    return certificates
 
 
-def _each(step: SamStep) -> Certificate:
-    """Theorem 1 on the examples that it speaks of."""
+def _by_example(step: SamStep) -> Certificate:
+    """Theorem 1 on the examples with p̃ ≤ p."""
     rows = np.flatnonzero(step.log_p_tilde <= step.log_p)
     slack = entropy_slack(step.log_p[rows], step.log_p_tilde[rows])
     right = -step.log_p_tilde[rows]
@@ -180,7 +280,7 @@ def _each(step: SamStep) -> Certificate:
 
 
 def _weighted(step: SamStep, gamma: float) -> Certificate:
-    """Theorem 3: CSAM's weight takes (1 − γ/2) off H(p̃), for p̃ > ½."""
+    """Theorem 3: with CSAM's weight, H(p̃) has the factor 1 − γ/2, for p̃ > ½."""
     rows = np.flatnonzero((step.log_p_tilde <= step.log_p) & (step.log_p_tilde > -math.log(2)))
     p, q = step.log_p[rows], step.log_p_tilde[rows]
     weighted = (1 + np.exp(q)) ** -gamma * -q

@@ -18,14 +18,36 @@ Floats = NDArray[np.float64]
 
 
 def precise_ece(p: Predictions, bins: int) -> float:
-    """`surefoot.metrics.ece` with Z of right answers as 1 − P̂ to full precision: 1e-30 is not 0 to an inequality."""
+    """Compute `surefoot.metrics.ece` with full precision for correct rows, where Z = 1 − P̂ may be as small as 1e-30.
+
+    Args:
+        p: the predictions.
+        bins: number of bins, from 1 to 10,000.
+
+    Returns:
+        The expected calibration error, in [0, 1].
+
+    Raises:
+        BadInput: when ``bins`` is out of range.
+
+    Example:
+        >>> p = Predictions([[80.0, 0.0]], [0])
+        >>> round(precise_ece(p, 15) * 1e35, 6)
+        1.804851
+    """
     z = np.where(p.correct, p.error_probability, -p.confidence)
     return float(np.abs(np.bincount(bin_of(p.confidence, check_bins(bins)), z)).sum() / len(p))
 
 
 @dataclass(frozen=True)
 class Curvature:
-    """λ_max of the Gauss–Newton matrix, the residual of its eigenpair, and each example's ‖J_θ(x_i)‖ (n,)."""
+    """The curvature of the loss of n examples.
+
+    Attributes:
+        largest: λ_max of the Gauss–Newton matrix.
+        error: residual of the eigenpair of λ_max.
+        jacobian_norms: (n,) spectral norms ‖J_θ(x_i)‖ of the Jacobians of the logits.
+    """
 
     largest: float
     error: float
@@ -33,32 +55,49 @@ class Curvature:
 
     @property
     def c_j(self) -> float:
-        """C_J, the largest of the norms."""
+        """C_J, the largest Jacobian norm."""
         return float(self.jacobian_norms.max())
 
 
 @dataclass(frozen=True)
 class Robust:
-    """Margins (n,) over a ball: a lower bound of the infimum (``"certified"``) or an attack's value (``"pgd"``).
+    """Robust margins of n examples.
 
-    ``lipschitz`` (n,) bounds |m(x+δ) − m(x)|/‖δ‖ with the ball scaled to radius 1, so that ε L is this number.
+    Attributes:
+        margins: (n,) lower bounds of the infimum over the ball (``"certified"``), or results of an attack (``"pgd"``).
+        lipschitz: (n,) bounds of |m(x+δ) − m(x)|/‖δ‖ with the ball scaled to radius 1, that is, ε L; or None.
+        method: ``"certified"`` or ``"pgd"``.
+        ball: the ball in symbols.
+        error: a bound of the safety margin and rounding in ``margins`` and ``lipschitz``.
     """
 
     margins: Floats
     lipschitz: Floats | None
     method: str
     ball: str
-    error: float = 0.0  # by which margins and constants were moved to the safe side, or rounded
+    error: float = 0.0
 
     @property
     def estimated(self) -> bool:
-        """Whether the margins come from an attack: nothing follows from them."""
+        """Whether the margins come from an attack, which proves nothing."""
         return self.method != "certified"
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Predictions and what was measured beside them; ``bins`` of the ECE."""
+    """The quantities of n examples under one model.
+
+    Attributes:
+        predictions: the predictions, n rows.
+        curvature: the curvature, or None if not measured.
+        robust: the robust margins, or None if not measured.
+        bins: number of bins of the ECE.
+
+    Example:
+        >>> sample = Sample(Predictions([[2.0, 0.0], [0.0, 1.0]], [0, 1]))
+        >>> sample.regime, sample.margins.tolist(), round(sample.moment, 6)
+        ('interpolating', [2.0, 1.0], 0.251607)
+    """
 
     predictions: Predictions
     curvature: Curvature | None = None
@@ -66,6 +105,7 @@ class Sample:
     bins: int = 15
 
     def __post_init__(self) -> None:
+        """Check that every part has n rows."""
         for name, part in (("curvature", self.curvature), ("robust", self.robust)):
             rows = None if part is None else getattr(part, "jacobian_norms" if name == "curvature" else "margins")
             if rows is not None and rows.shape != (len(self.predictions),):
@@ -73,12 +113,12 @@ class Sample:
 
     @property
     def classes(self) -> int:
-        """K."""
+        """Number of classes K."""
         return self.predictions.classes
 
     @property
     def ece(self) -> float:
-        """ECE_M of the sample (Appendix B.1)."""
+        """ECE_M of the sample (Morosini et al. (2026), Appendix B.1)."""
         return precise_ece(self.predictions, self.bins)
 
     @property
@@ -87,7 +127,7 @@ class Sample:
         return self.predictions.true_margin
 
     @property
-    def mistrust(self) -> Floats:
+    def one_minus_p_true(self) -> Floats:
         """(n,) 1 − p_y, to full precision where p_y rounds to 1."""
         return np.asarray(-np.expm1(self.predictions.log_true))
 
@@ -105,7 +145,7 @@ class Sample:
 
     @property
     def interpolates(self) -> bool:
-        """γ > 0: every example is right, with a positive margin (the interpolating regime of Section 4.2)."""
+        """Whether every example has a positive margin: the interpolating regime of Section 4.2, γ > 0."""
         return bool(self.margins.min() > 0)
 
     @property

@@ -1,4 +1,4 @@
-"""What one margin says of one softmax: Lemmas B.2–B.4 of Morosini et al. (2026), printed and tighter."""
+"""Bounds of a softmax by its margin: Lemmas B.2–B.4 of Morosini et al. (2026), as published and tighter."""
 
 from __future__ import annotations
 
@@ -13,49 +13,116 @@ Floats = NDArray[np.float64]
 
 
 def tail_upper(margins: ArrayLike, classes: int, form: str = "tighter") -> Floats:
-    """(n,) at least 1 − p_y: S = (K−1)e^{−m} as printed (Eq. 1 of Appendix B); S/(1+S), below 1, the tighter one."""
+    """Bound 1 − p_y from above by the true margin m.
+
+    The published bound is S = (K−1)e^{−m}. The tighter bound is S/(1+S), which is below 1.
+
+    Args:
+        margins: (n,) true margins m.
+        classes: number of classes K, at least 2.
+        form: ``"printed"`` for the published bound, ``"tighter"`` for the other.
+
+    Returns:
+        (n,) upper bounds.
+
+    Example:
+        >>> tail_upper([0.0], 3, "printed").tolist(), tail_upper([0.0], 3).round(6).tolist()
+        ([2.0], [0.666667])
+
+    References:
+        Morosini et al. (2026), "Too Sharp, Too Sure: When Calibration Follows Curvature", Lemma B.3, Appendix B,
+        Eq. 1.
+    """
     m = np.asarray(margins, np.float64)
     with np.errstate(over="ignore"):
         return (classes - 1) * np.exp(-m) if form == "printed" else (classes - 1) / (np.exp(m) + (classes - 1))
 
 
 def tail_lower(margins: ArrayLike, classes: int, form: str = "tighter") -> Floats:
-    """(n,) at most 1 − p_y: e^{−m}/(1+(K−1)e^{−m}) as printed (Eq. 2); σ(−m) as the tighter one."""
+    """Bound 1 − p_y from below by the true margin m.
+
+    The published bound is e^{−m}/(1+(K−1)e^{−m}). The tighter bound is σ(−m).
+
+    Args:
+        margins: (n,) true margins m.
+        classes: number of classes K, at least 2.
+        form: ``"printed"`` for the published bound, ``"tighter"`` for the other.
+
+    Returns:
+        (n,) lower bounds.
+
+    Example:
+        >>> tail_lower([0.0], 3, "printed").round(6).tolist(), tail_lower([0.0], 3).tolist()
+        ([0.333333], [0.5])
+
+    References:
+        Morosini et al. (2026), "Too Sharp, Too Sure: When Calibration Follows Curvature", Lemma B.3, Appendix B,
+        Eq. 2.
+    """
     others = classes - 1 if form == "printed" else 1
     with np.errstate(over="ignore"):
         return 1.0 / (np.exp(np.asarray(margins, np.float64)) + others)
 
 
 def logit_curvature(probs: ArrayLike, rounds: int = 100) -> Floats:
-    """(n,) λ_max(diag(p) − p pᵀ) of rows p (n, k), by bisection of its secular equation.
+    """Compute λ_max(diag(p) − p pᵀ), the largest eigenvalue of the Hessian of cross-entropy in the logits.
 
-    The largest root of 1 = Σ p_k²/(p_k − λ) lies between the two largest probabilities (interlacing).
+    The eigenvalue is the largest root of 1 = Σ p_k²/(p_k − λ), which is between the two largest probabilities
+    (interlacing). The root is found by bisection.
+
+    Args:
+        probs: (n, k) probabilities p, k at least 2.
+        rounds: largest number of bisections.
+
+    Returns:
+        (n,) eigenvalues, in [0, ½].
+
+    Example:
+        >>> logit_curvature([[0.5, 0.5], [1.0, 0.0]]).tolist()
+        [0.5, 0.0]
     """
     p = np.sort(np.asarray(probs, np.float64), axis=1)[:, ::-1]
     top, rest = p[:, 0], p[:, 1:]
-    doubt = rest.sum(axis=1)
-    low, high = rest[:, 0].copy(), np.minimum(top, 2 * doubt)
+    others = rest.sum(axis=1)  # 1 − p_max without cancellation
+    low, high = rest[:, 0].copy(), np.minimum(top, 2 * others)
     for _ in range(rounds):
         middle = 0.5 * (low + high)
         with np.errstate(divide="ignore", invalid="ignore"):
-            # Of the top class, 1 − p²/(p − λ) = (p(1 − p) − λ)/(p − λ) keeps its digits where p rounds to 1.
-            value = (top * doubt - middle) / (top - middle) - (rest**2 / (rest - middle[:, None])).sum(axis=1)
-        above = value > 0  # the root lies above the middle
+            # For the top class, 1 − p²/(p − λ) = (p(1 − p) − λ)/(p − λ) keeps its digits where p rounds to 1.
+            value = (top * others - middle) / (top - middle) - (rest**2 / (rest - middle[:, None])).sum(axis=1)
+        above = value > 0  # the root is above the middle
         low, high = np.where(above, middle, low), np.where(above, high, middle)
         if np.all(high - low <= 4e-16 * high):
             break
-    found: Any = np.where(top == rest[:, 0], top, high)
-    return np.where(doubt == 0, 0.0, found)
+    root: Any = np.where(top == rest[:, 0], top, high)
+    return np.where(others == 0, 0.0, root)
 
 
 def logit_curvature_bound(probs: ArrayLike, form: str = "tighter") -> Floats:
-    """(n,) at least λ_max(H_z): 2(1 − p_max) as printed (Lemma B.4); max_k 2p_k(1 − p_k), at most ½, the tighter."""
+    """Bound λ_max(diag(p) − p pᵀ) from above.
+
+    The published bound is 2(1 − p_max). The tighter bound is max_k 2p_k(1 − p_k), which is at most ½.
+
+    Args:
+        probs: (n, k) probabilities p, k at least 2.
+        form: ``"printed"`` for the published bound, ``"tighter"`` for the other.
+
+    Returns:
+        (n,) upper bounds of `logit_curvature`.
+
+    Example:
+        >>> logit_curvature_bound([[0.5, 0.5]], "printed").tolist(), logit_curvature_bound([[0.5, 0.5]]).tolist()
+        ([1.0], [0.5])
+
+    References:
+        Morosini et al. (2026), "Too Sharp, Too Sure: When Calibration Follows Curvature", Lemma B.4.
+    """
     p = np.asarray(probs, np.float64)
     order = np.sort(p, axis=1)
-    doubt = order[:, :-1].sum(axis=1)
+    others = order[:, :-1].sum(axis=1)  # 1 − p_max without cancellation
     if form == "printed":
-        return np.asarray(2 * doubt)
+        return np.asarray(2 * others)
     products = 2 * order * (1 - order)
-    products[:, -1] = 2 * order[:, -1] * doubt
-    found: Floats = products.max(axis=1)
-    return found
+    products[:, -1] = 2 * order[:, -1] * others
+    largest: Floats = products.max(axis=1)
+    return largest

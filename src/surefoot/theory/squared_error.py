@@ -11,18 +11,36 @@ __all__ = ["optimal_confidence", "squared_error"]
 
 
 def optimal_confidence(classes: int) -> float:
-    """e/(e + K − 1): the softmax confidence where the squared error of one-hot targets is 0 (D.1).
+    """Compute e/(e + K − 1), the softmax confidence where the squared error of one-hot targets is 0.
 
-    >>> round(optimal_confidence(10), 5)
-    0.23197
+    Args:
+        classes: number of classes K, at least 2.
+
+    Returns:
+        The confidence.
+
+    Example:
+        >>> round(optimal_confidence(10), 5)
+        0.23197
+
+    References:
+        Morosini et al. (2026), "Too Sharp, Too Sure: When Calibration Follows Curvature", Appendix D.1.
     """
     return math.e / (math.e + classes - 1)
 
 
 def squared_error(curvature: Curvature, classes: int) -> list[Certificate]:
-    """D.2: λ_max = (2/K) λ_max(mean JᵀJ), with no factor that vanishes as the network grows sure.
+    """Check the bounds of λ_max = (2/K) λ_max(mean JᵀJ), which has no factor that vanishes as confidence grows.
 
-    ``curvature`` is of the loss ``"mse"``, whose logit Hessian is (2/K) I.
+    Args:
+        curvature: the curvature of the loss ``"mse"``, whose Hessian in the logits is (2/K) I.
+        classes: number of classes K, at least 2.
+
+    Returns:
+        The certificates.
+
+    References:
+        Morosini et al. (2026), "Too Sharp, Too Sure: When Calibration Follows Curvature", Appendix D.2.
     """
     left, error = curvature.largest, curvature.error
     exact = Hypothesis("the loss is the mean over classes of squared errors, with logit Hessian (2/K) I", True)

@@ -1,8 +1,8 @@
 """Proposition B.7 and Corollary B.8 of Morosini et al. (2026): from training margins over a ball to the test ECE.
 
-The corollary asks that the test distribution be a coupling of the training set within ε, label by label. Its second
-marginal is the training set itself: every training example must take exactly 1/n of the test mass from its own ball,
-so the label frequencies must agree, too. For two finite sets this is a transport problem in each class.
+The corollary requires a coupling of the test distribution with the training set within ε, label by label. The second
+marginal of the coupling is the training set. Every training example must therefore take exactly 1/n of the test mass
+from its own ball, so the label frequencies must also agree. For two finite sets this is a transport problem per class.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _BLOCK = 256
 
 @dataclass(frozen=True)
 class Coverage:
-    """How much of the test mass the training set can carry within ε, and what stands in the way.
+    """How much of the test mass the training set can carry within ε.
 
     Attributes:
-        share: of the test mass, at most; 1 is what the corollary asks for.
-        near: share of test examples with a training example of their class in reach.
-        labels_agree: whether label frequencies are the same.
+        share: largest share of the test mass that can be carried, in [0, 1]; Corollary B.8 requires 1.
+        near: share of test examples with a training example of their class within ε.
+        labels_agree: whether the label frequencies of both sets are equal.
     """
 
     share: float
@@ -48,11 +48,28 @@ class Coverage:
 
 
 def coverage(train: tuple[Any, Any], test: tuple[Any, Any], eps: Any, norm: str = "inf") -> Coverage:
-    """Solve the transport problem of Corollary B.8 between two finite sets, by a maximum flow in each class.
+    """Solve the transport problem of Corollary B.8 between two finite sets by a maximum flow per class.
 
     Args:
-        train, test: (inputs, labels); inputs (n, ...) in the same units as ``eps``.
-        eps: radius, a scalar, or one number for each channel or feature: then the ball is scaled by it.
+        train: (inputs, labels) of the training set, inputs (n, ...) in the units of ``eps`` and labels (n,).
+        test: (inputs, labels) of the test set, of the same shapes with m rows.
+        eps: radius, finite and above 0: one number, or one per channel or feature.
+        norm: norm of the ball, ``"inf"`` or 2.
+
+    Returns:
+        The coverage.
+
+    Raises:
+        BadInput: when an argument is not as described, or n and m have a least common multiple of 2³¹ or more.
+
+    Example:
+        >>> train = [[0.0], [1.0]], [0, 1]
+        >>> test = [[0.1], [0.9]], [0, 1]
+        >>> coverage(train, test, eps=0.2)
+        Coverage(share=1.0, near=1.0, labels_agree=True)
+
+    References:
+        Morosini et al. (2026), "Too Sharp, Too Sure: When Calibration Follows Curvature", Corollary B.8.
     """
     x, y = _flat("train", *train, eps)
     x_test, y_test = _flat("test", *test, eps)
@@ -70,7 +87,7 @@ def coverage(train: tuple[Any, Any], test: tuple[Any, Any], eps: Any, norm: str 
         near += len(np.unique(ends[0]))
         carried += _flow(ends, len(columns), len(rows), give, take)
     labels = np.union1d(y, y_test)
-    agree = all(m * int((y == each).sum()) == n * int((y_test == each).sum()) for each in labels)
+    agree = all(m * int((y == label).sum()) == n * int((y_test == label).sum()) for label in labels)
     return Coverage(carried / (take * n), near / m, agree)
 
 
@@ -78,12 +95,28 @@ def transfer(
     train: tuple[Any, Any], test: tuple[Any, Any], predictions: Predictions, robust: Robust, eps: Any, norm: str,
     bins: int = 15,
 ) -> list[Certificate]:  # fmt: skip
-    """Proposition B.7 (the worst tail of a coupled set) and Corollary B.8 (test ECE), of the test ``predictions``."""
-    found = coverage(train, test, eps, norm)
-    text = f"every training example carries 1/n of the test mass within ε; {found.share:.1%} can be carried"
+    """Check Proposition B.7 (the worst tail of a coupled set) and Corollary B.8 (the ECE on test data).
+
+    Args:
+        train: (inputs, labels) of the training set.
+        test: (inputs, labels) of the test set.
+        predictions: the predictions on the test set.
+        robust: the robust margins of the training set.
+        eps: radius of the ball, as for `coverage`.
+        norm: norm of the ball, ``"inf"`` or 2.
+        bins: number of bins of the ECE.
+
+    Returns:
+        The certificates, which apply only if the two sets can be coupled.
+
+    Raises:
+        BadInput: as `coverage`.
+    """
+    covered = coverage(train, test, eps, norm)
+    text = f"every training example carries 1/n of the test mass within ε; {covered.share:.1%} can be carried"
     coupled = (
-        Hypothesis("label frequencies agree", found.labels_agree),
-        Hypothesis(text, found.whole),
+        Hypothesis("label frequencies agree", covered.labels_agree),
+        Hypothesis(text, covered.whole),
     )
     with np.errstate(over="ignore"):
         moment = float(np.exp(log_moment(robust.margins)))
@@ -115,22 +148,22 @@ def _within(a: NDArray[np.float64], b: NDArray[np.float64], norm: str) -> tuple[
     """Pairs (i, j) with ‖a_i − b_j‖ ≤ 1."""
     if str(norm) not in ("inf", "2"):
         raise BadInput(f"norm must be 'inf' or 2; got {norm!r}")
-    found: list[tuple[NDArray[Any], NDArray[Any]]] = []
+    pairs: list[tuple[NDArray[Any], NDArray[Any]]] = []
     for start in range(0, len(a), _BLOCK):
         block = a[start : start + _BLOCK]
-        # ‖·‖∞ ≥ ‖·‖₂/√d: what is far in the 2-norm needs no look at its coordinates.
+        # ‖·‖∞ ≥ ‖·‖₂/√d: pairs that are far apart in the 2-norm are excluded first, without their coordinates.
         squares = np.maximum(0, (block**2).sum(1)[:, None] + (b**2).sum(1)[None] - 2 * block @ b.T)
         reach = 1.0 if str(norm) == "2" else a.shape[1]
         i, j = np.nonzero(squares <= reach * (1 + 1e-9) + 1e-9)
         difference = block[i] - b[j]
         size = np.abs(difference).max(1) if str(norm) == "inf" else np.sqrt((difference**2).sum(1))
         close = size <= 1.0
-        found.append((i[close] + start, j[close]))
-    return np.concatenate([i for i, _ in found]), np.concatenate([j for _, j in found])
+        pairs.append((i[close] + start, j[close]))
+    return np.concatenate([i for i, _ in pairs]), np.concatenate([j for _, j in pairs])
 
 
 def _flow(ends: tuple[NDArray[Any], NDArray[Any]], tests: int, trains: int, give: int, take: int) -> int:
-    """Units of mass that flow from test examples (``give`` each) to training examples (room for ``take``)."""
+    """Units of mass that flow from test examples (``give`` units each) to training examples (at most ``take`` each)."""
     source, sink = tests + trains, tests + trains + 1
     i, j = ends
     tails = np.concatenate([np.full(tests, source), i, tests + np.arange(trains)])
