@@ -16,12 +16,15 @@ import pytest
 DONE = [
     "surefoot.columns",
     "surefoot.files",
+    "surefoot.margins",
     "surefoot.metrics",
+    "surefoot.models",
     "surefoot.posthoc",
     "surefoot.predictions",
     "surefoot.seeds",
     "surefoot.statistics",
     "surefoot.text",
+    "surefoot.theory",
     "surefoot.threads",
     "surefoot.validation",
 ]

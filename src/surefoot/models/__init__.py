@@ -1,4 +1,4 @@
-"""Networks of both papers, by name."""
+"""Networks of Morosini et al. (2026) and Tan et al. (2026), by name."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Small convolutional networks: LeNet-5, and one of three layers for images of any size."""
+"""Small convolutional networks: LeNet-5, and a network of three convolutions for images of any size."""
 
 from __future__ import annotations
 
@@ -8,7 +8,21 @@ __all__ = ["LeNet", "SmallCNN"]
 
 
 class LeNet(nn.Module):
-    """LeNet-5 (LeCun et al. 1998) with ReLU and maximum pooling, for images of 28 or 32 pixels."""
+    """LeNet-5 with ReLU and maximum pooling, for images of 28 or 32 pixels.
+
+    Args:
+        channels: number of channels of the images.
+        size: height and width of the images, in pixels.
+        classes: number of classes k.
+        dropout: rate of the dropout before the last layer, in [0, 1].
+
+    Example:
+        >>> sum(p.numel() for p in LeNet().parameters())
+        62006
+
+    References:
+        LeCun, Bottou, Bengio & Haffner (1998), "Gradient-Based Learning Applied to Document Recognition".
+    """
 
     def __init__(self, channels: int = 3, size: int = 32, classes: int = 10, dropout: float = 0.0) -> None:
         super().__init__()
@@ -30,13 +44,31 @@ class LeNet(nn.Module):
         )
 
     def forward(self, images: Tensor) -> Tensor:
-        """Logits (b, k) of images (b, c, size, size)."""
+        """Compute logits.
+
+        Args:
+            images: (b, channels, size, size).
+
+        Returns:
+            (b, k) logits.
+        """
         logits: Tensor = self.layers(images)
         return logits
 
 
 class SmallCNN(nn.Module):
-    """Three convolutions with ReLU, each halving the image, and a mean over what is left; no batch norm."""
+    """Three convolutions of stride 2 with ReLU, a mean over all pixels, and a linear layer; without batch norm.
+
+    Args:
+        channels: number of channels of the images.
+        classes: number of classes k.
+        width: number of channels after the first convolution; every further convolution doubles the number.
+        dropout: rate of the dropout before the last layer, in [0, 1].
+
+    Example:
+        >>> sum(p.numel() for p in SmallCNN().parameters())
+        94538
+    """
 
     def __init__(self, channels: int = 3, classes: int = 10, width: int = 32, dropout: float = 0.0) -> None:
         super().__init__()
@@ -50,6 +82,13 @@ class SmallCNN(nn.Module):
         self.head = nn.Linear(inside, classes)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Logits (b, k) of images (b, c, h, w)."""
+        """Compute logits.
+
+        Args:
+            images: (b, channels, h, w).
+
+        Returns:
+            (b, k) logits.
+        """
         logits: Tensor = self.head(self.dropout(self.features(images).mean(dim=(2, 3))))
         return logits

@@ -1,4 +1,4 @@
-"""ResNet-18 and ResNet-50 (He et al. 2016, Section 4.1), for large images or, with a small stem, for 32×32 ones."""
+"""ResNet-18, -34 and -50 (He et al. 2016, Section 4.1) for large images, or with a small stem for 32×32 images."""
 
 from __future__ import annotations
 
@@ -11,21 +11,29 @@ from surefoot.models.start import he_normal
 
 __all__ = ["ResNet"]
 
-# depth: (blocks of each stage, whether blocks are bottlenecks)
+# depth: (number of blocks of every stage, whether blocks are bottlenecks)
 _DEPTHS = {18: ((2, 2, 2, 2), False), 34: ((3, 4, 6, 3), False), 50: ((3, 4, 6, 3), True)}
 
 
 class ResNet(nn.Module):
-    """Images (b, 3, h, w) to logits (b, k).
+    """Residual network of 18, 34 or 50 layers.
 
     Args:
-        depth: 18, 34 or 50.
-        classes: k.
-        stem: ``"small"`` (3×3, no pooling: 32×32 images) or ``"large"`` (7×7 and pooling: ImageNet).
-        dropout: before the head.
+        depth: number of layers: 18, 34 or 50.
+        classes: number of classes k.
+        stem: ``"small"`` for a 3×3 convolution without pooling (32×32 images), or ``"large"`` for a 7×7 convolution
+            and pooling (ImageNet).
+        dropout: rate of the dropout before the last layer, in [0, 1].
 
-    >>> sum(p.numel() for p in ResNet(18).parameters())
-    11173962
+    Raises:
+        BadInput: when ``depth`` or ``stem`` is not as described.
+
+    Example:
+        >>> sum(p.numel() for p in ResNet(18).parameters())
+        11173962
+
+    References:
+        He, Zhang, Ren & Sun (2016), "Deep Residual Learning for Image Recognition", Section 4.1.
     """
 
     def __init__(self, depth: int, classes: int = 10, stem: str = "small", dropout: float = 0.0) -> None:
@@ -53,14 +61,21 @@ class ResNet(nn.Module):
         he_normal(self)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Logits (b, k)."""
+        """Compute logits.
+
+        Args:
+            images: (b, 3, h, w).
+
+        Returns:
+            (b, k) logits.
+        """
         hidden = self.blocks(self.stem(channels_last(images))).mean(dim=(2, 3))
         logits: Tensor = self.head(self.dropout(hidden))
         return logits
 
 
 class _Block(nn.Module):
-    """Two 3×3 convolutions, or the bottleneck 1×1, 3×3, 1×1 that widens fourfold; projection where shapes differ."""
+    """Two 3×3 convolutions, or a bottleneck 1×1, 3×3, 1×1 that widens fourfold; a projection where shapes differ."""
 
     def __init__(self, inside: int, width: int, stride: int, bottleneck: bool) -> None:
         super().__init__()
@@ -79,4 +94,5 @@ class _Block(nn.Module):
             self.short = nn.Sequential(projection, nn.BatchNorm2d(self.outside))
 
     def forward(self, x: Tensor) -> Tensor:
+        """Path plus shortcut."""
         return relu(self.path(x) + self.short(x))

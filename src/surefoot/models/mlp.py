@@ -15,12 +15,26 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU, "ge
 
 
 class MLP(nn.Module):
-    """Inputs (b, ...) flattened to ``features``, hidden layers of the given widths, logits (b, k).
+    """Multilayer perceptron on flattened inputs, with PyTorch's default initialisation as in the papers.
 
-    PyTorch's own initialisation, as the papers have it.
+    Args:
+        features: number of features of a flattened input.
+        classes: number of classes k.
+        widths: widths of the hidden layers; empty for a linear classifier.
+        activation: ``"tanh"``, ``"relu"`` or ``"gelu"``.
+        dropout: rate of the dropout behind every hidden layer, in [0, 1]; 0 adds no dropout layers.
 
-    >>> sum(p.numel() for p in MLP(3072).parameters())
-    656810
+    Raises:
+        BadInput: when ``activation`` is not as described.
+
+    Example:
+        >>> sum(p.numel() for p in MLP(3072).parameters())
+        656810
+
+    References:
+        Cohen, Kaur, Li, Kolter & Talwalkar (2021), "Gradient Descent on Neural Networks Typically Occurs at the Edge
+        of Stability".
+        Morosini et al. (2026), "Too Sharp, Too Sure: When Calibration Follows Curvature".
     """
 
     def __init__(
@@ -42,6 +56,13 @@ class MLP(nn.Module):
         self.layers = nn.Sequential(*layers, nn.Linear((features, *widths)[-1], classes))
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Logits (b, k)."""
+        """Compute logits.
+
+        Args:
+            inputs: (b, ...) with ``features`` numbers per row.
+
+        Returns:
+            (b, k) logits.
+        """
         logits: Tensor = self.layers(inputs)
         return logits

@@ -1,4 +1,4 @@
-"""PyramidNet (Han et al. 2017): every block a little wider than the one before it, by α over the whole network."""
+"""PyramidNet (Han et al. 2017): the width grows from block to block, by α over all blocks."""
 
 from __future__ import annotations
 
@@ -13,10 +13,22 @@ __all__ = ["PyramidNet"]
 
 
 class PyramidNet(nn.Module):
-    """Images (b, 3, 32, 32) to logits (b, k), basic blocks, depth 6n + 2; shortcuts by pooling and zero channels.
+    """PyramidNet of basic blocks for 32×32 images; shortcuts use pooling and zero channels.
 
-    >>> sum(p.numel() for p in PyramidNet(110, 48).parameters())
-    1772706
+    Args:
+        depth: number of layers, 6n + 2 with n at least 1.
+        alpha: total increase of the width, at least 0; the first width is 16.
+        classes: number of classes k.
+
+    Raises:
+        BadInput: when ``depth`` or ``alpha`` is not as described.
+
+    Example:
+        >>> sum(p.numel() for p in PyramidNet(110, 48).parameters())
+        1772706
+
+    References:
+        Han, Kim & Kim (2017), "Deep Pyramidal Residual Networks".
     """
 
     def __init__(self, depth: int = 110, alpha: float = 270, classes: int = 10) -> None:
@@ -41,13 +53,22 @@ class PyramidNet(nn.Module):
         he_normal(self)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Logits (b, k)."""
+        """Compute logits.
+
+        Args:
+            images: (b, 3, 32, 32).
+
+        Returns:
+            (b, k) logits.
+        """
         hidden = relu(self.norm(self.blocks(self.stem_norm(self.stem(channels_last(images))))))
         logits: Tensor = self.head(hidden.mean(dim=(2, 3)))
         return logits
 
 
 class _Block(nn.Module):
+    """A basic block with batch norm before every convolution and after the last."""
+
     def __init__(self, inside: int, outside: int, stride: int) -> None:
         super().__init__()
         self.stride, self.more = stride, outside - inside
@@ -61,6 +82,7 @@ class _Block(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
+        """Path plus shortcut."""
         short = avg_pool2d(x, self.stride, self.stride) if self.stride > 1 else x
-        found: Tensor = self.path(x) + pad(short, (0, 0, 0, 0, 0, self.more))
-        return found
+        output: Tensor = self.path(x) + pad(short, (0, 0, 0, 0, 0, self.more))
+        return output

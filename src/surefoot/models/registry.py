@@ -1,4 +1,4 @@
-"""The one table from names, as specs write them, to networks for inputs of a given shape."""
+"""The table from names in specs to networks for inputs of a given shape."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from surefoot.validation import check_options, suggest
 
 __all__ = ["MODELS", "build_model"]
 
-# name -> constructor, and which facts of the data it takes: features, channels, size; images of three channels if none.
+# name -> constructor, and the properties of the data that the constructor takes: features, channels, size. A network
+# that takes none needs images of three channels.
 MODELS: dict[str, tuple[Callable[..., nn.Module], tuple[str, ...]]] = {
     "mlp": (MLP, ("features",)),
     "lenet": (LeNet, ("channels", "size")),
@@ -38,18 +39,32 @@ MODELS: dict[str, tuple[Callable[..., nn.Module], tuple[str, ...]]] = {
 
 
 def build_model(name: str, shape: tuple[int, ...], classes: int, **options: Any) -> nn.Module:
-    """The network ``name`` for inputs of ``shape`` (without the batch) and ``classes``, with its own options.
+    """Build a network by name.
 
-    >>> build_model("mlp", (8, 8), 10, widths=[32]).layers[1].in_features
-    64
+    Args:
+        name: a name in `MODELS`.
+        shape: shape of one input, without the batch.
+        classes: number of classes k.
+        options: further arguments of the network's class.
+
+    Returns:
+        The network, with freshly initialised weights.
+
+    Raises:
+        BadInput: when there is no such network or option, an option is out of range, or the network needs images of
+            another shape.
+
+    Example:
+        >>> build_model("mlp", (8, 8), 10, widths=[32]).layers[1].in_features
+        64
     """
     if name not in MODELS:
         raise BadInput(f"model must be one of {', '.join(MODELS)}; got {name!r}{suggest(name, MODELS)}")
-    build, facts = MODELS[name]
-    if facts != ("features",) and (len(shape) != 3 or ("channels" not in facts and shape[0] != 3)):
+    build, properties = MODELS[name]
+    if properties != ("features",) and (len(shape) != 3 or ("channels" not in properties and shape[0] != 3)):
         raise BadInput(f"{name} takes images of 3 channels, (3, h, w); these inputs have shape {shape}")
     known = {"features": math.prod(shape), "channels": shape[0], "size": shape[-1]}
-    given = {fact: known[fact] for fact in facts}
-    accepted = [each for each in inspect.signature(build).parameters if each not in (*given, "classes")]
+    given = {key: known[key] for key in properties}
+    accepted = [option for option in inspect.signature(build).parameters if option not in (*given, "classes")]
     check_options(name, options, accepted)
     return build(**given, classes=classes, **options)

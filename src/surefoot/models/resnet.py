@@ -13,10 +13,21 @@ __all__ = ["CifarResNet"]
 
 
 class CifarResNet(nn.Module):
-    """Images (b, 3, 32, 32) to logits (b, k); shortcuts without parameters (option A of the paper).
+    """Residual network for 32×32 images; shortcuts have no parameters (option A of the paper).
 
-    >>> sum(p.numel() for p in CifarResNet(20).parameters())
-    269722
+    Args:
+        depth: number of layers, 6n + 2 with n at least 1.
+        classes: number of classes k.
+
+    Raises:
+        BadInput: when ``depth`` is not as described.
+
+    Example:
+        >>> sum(p.numel() for p in CifarResNet(20).parameters())
+        269722
+
+    References:
+        He, Zhang, Ren & Sun (2016), "Deep Residual Learning for Image Recognition", Section 4.2.
     """
 
     def __init__(self, depth: int, classes: int = 10) -> None:
@@ -36,13 +47,22 @@ class CifarResNet(nn.Module):
         he_normal(self)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Logits (b, k)."""
+        """Compute logits.
+
+        Args:
+            images: (b, 3, 32, 32).
+
+        Returns:
+            (b, k) logits.
+        """
         hidden = self.blocks(relu(self.norm(self.stem(channels_last(images)))))
         logits: Tensor = self.head(hidden.mean(dim=(2, 3)))
         return logits
 
 
 class _Block(nn.Module):
+    """A basic block of two 3×3 convolutions."""
+
     def __init__(self, width: int, wider: int, stride: int) -> None:
         super().__init__()
         self.stride, self.more = stride, wider - width
@@ -52,9 +72,10 @@ class _Block(nn.Module):
         self.second_norm = nn.BatchNorm2d(wider)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Path plus shortcut."""
         hidden = relu(self.first_norm(self.first(x)))
         hidden = self.second_norm(self.second(hidden))
-        # Option A: the skipped path is subsampled, and new channels start from zero.
+        # Option A: the shortcut is subsampled, and new channels are zero.
         short = x[:, :, :: self.stride, :: self.stride]
         if self.more:
             short = pad(short, (0, 0, 0, 0, 0, self.more))

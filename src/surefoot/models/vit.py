@@ -11,10 +11,26 @@ __all__ = ["ViT"]
 
 
 class ViT(nn.Module):
-    """Images (b, 3, size, size) to logits (b, k): patches, a class token, pre-norm attention blocks.
+    """Vision transformer with a class token and pre-norm attention blocks; the defaults are ViT-S/16.
 
-    >>> sum(p.numel() for p in ViT(16, classes=1000).parameters())
-    22050664
+    Args:
+        patch: height and width of a patch, in pixels.
+        size: height and width of the images, a multiple of ``patch``.
+        classes: number of classes k.
+        width: width of the tokens, a multiple of ``heads``.
+        depth: number of blocks.
+        heads: number of attention heads.
+        dropout: rate of the dropout in the two layers of every block's perceptron, in [0, 1].
+
+    Raises:
+        BadInput: when ``size`` is no multiple of ``patch``.
+
+    Example:
+        >>> sum(p.numel() for p in ViT(16, classes=1000).parameters())
+        22050664
+
+    References:
+        Dosovitskiy et al. (2021), "An Image is Worth 16x16 Words: Transformers for Image Recognition at Scale".
     """
 
     def __init__(
@@ -38,7 +54,14 @@ class ViT(nn.Module):
         self.head = nn.Linear(width, classes)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Logits (b, k)."""
+        """Compute logits.
+
+        Args:
+            images: (b, 3, size, size).
+
+        Returns:
+            (b, k) logits.
+        """
         patches = self.patches(images).flatten(2).mT
         tokens = torch.cat([self.token.expand(len(images), -1, -1), patches], dim=1) + self.places
         logits: Tensor = self.head(self.norm(self.blocks(tokens))[:, 0])
@@ -46,6 +69,8 @@ class ViT(nn.Module):
 
 
 class _Block(nn.Module):
+    """A pre-norm attention block."""
+
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
         self.heads = heads
@@ -60,10 +85,11 @@ class _Block(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
+        """Tokens plus attention plus perceptron."""
         b, n, width = x.shape
-        # Attention written out: curvature needs its second derivative, which the fused kernels lack.
+        # Attention is written out because curvature needs its second derivative, which the fused kernels lack.
         q, k, v = self.mixed(self.first_norm(x)).view(b, n, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
         weights = torch.softmax(q @ k.mT * (width // self.heads) ** -0.5, dim=-1)
         x = x + self.out((weights @ v).transpose(1, 2).reshape(b, n, width))
-        found: Tensor = x + self.mlp(self.second_norm(x))
-        return found
+        output: Tensor = x + self.mlp(self.second_norm(x))
+        return output

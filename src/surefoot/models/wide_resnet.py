@@ -13,10 +13,23 @@ __all__ = ["WideResNet"]
 
 
 class WideResNet(nn.Module):
-    """Images (b, 3, 32, 32) to logits (b, k); ``dropout`` is inside the blocks, as in the paper.
+    """Wide residual network for 32×32 images, with dropout inside the blocks as in the paper.
 
-    >>> sum(p.numel() for p in WideResNet(16, 1).parameters())
-    175066
+    Args:
+        depth: number of layers, 6n + 4 with n at least 1.
+        width: factor of the widths 16, 32, 64, at least 1.
+        classes: number of classes k.
+        dropout: rate of the dropout inside the blocks, in [0, 1].
+
+    Raises:
+        BadInput: when ``depth`` or ``width`` is not as described.
+
+    Example:
+        >>> sum(p.numel() for p in WideResNet(16, 1).parameters())
+        175066
+
+    References:
+        Zagoruyko & Komodakis (2016), "Wide Residual Networks".
     """
 
     def __init__(self, depth: int = 28, width: int = 10, classes: int = 10, dropout: float = 0.0) -> None:
@@ -38,13 +51,22 @@ class WideResNet(nn.Module):
         he_normal(self)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Logits (b, k)."""
+        """Compute logits.
+
+        Args:
+            images: (b, 3, 32, 32).
+
+        Returns:
+            (b, k) logits.
+        """
         hidden = relu(self.norm(self.blocks(self.stem(channels_last(images)))))
         logits: Tensor = self.head(hidden.mean(dim=(2, 3)))
         return logits
 
 
 class _Block(nn.Module):
+    """A pre-activation block of two 3×3 convolutions."""
+
     def __init__(self, inside: int, outside: int, stride: int, dropout: float) -> None:
         super().__init__()
         self.first_norm, self.second_norm = nn.BatchNorm2d(inside), nn.BatchNorm2d(outside)
@@ -55,8 +77,9 @@ class _Block(nn.Module):
         self.short: nn.Module = nn.Identity() if self.same else nn.Conv2d(inside, outside, 1, stride, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Path plus shortcut."""
         ready = relu(self.first_norm(x))
         hidden = self.second(self.dropout(relu(self.second_norm(self.first(ready)))))
-        # The projection starts from the activated input, the plain path from the raw one.
-        found: Tensor = hidden + (x if self.same else self.short(ready))
-        return found
+        # The projection takes the activated input, the identity shortcut the raw input.
+        output: Tensor = hidden + (x if self.same else self.short(ready))
+        return output
