@@ -15,6 +15,7 @@ import pytest
 
 DONE = [
     "surefoot.columns",
+    "surefoot.ensembles",
     "surefoot.files",
     "surefoot.margins",
     "surefoot.metrics",

@@ -1,4 +1,4 @@
-"""Probabilistic models: several opinions in one module, probabilities averaged in log space."""
+"""Ensembles: modules with several members, whose probabilities are averaged in log space."""
 
 from surefoot.lazy import attach
 

@@ -1,4 +1,4 @@
-"""The dense and convolutional layers of a network, found and replaced in place."""
+"""Search and in-place replacement of the dense and convolutional layers of a network."""
 
 from __future__ import annotations
 
@@ -18,28 +18,60 @@ Moves = tuple[Any, Any, Any, int]
 
 
 def weighted_layers(model: nn.Module) -> list[tuple[str, Weighted]]:
-    """The dense and convolutional layers in the order in which they were made, with their names."""
-    found: list[tuple[str, Weighted]] = [
+    """List the dense and convolutional layers of a network in the order of ``named_modules``.
+
+    Args:
+        model: the network.
+
+    Returns:
+        Names and layers.
+
+    Raises:
+        BadInput: when the network has no such layer.
+
+    Example:
+        >>> weighted_layers(nn.Sequential(nn.Flatten(), nn.Linear(2, 3)))
+        [('1', Linear(in_features=2, out_features=3, bias=True))]
+    """
+    layers: list[tuple[str, Weighted]] = [
         (name, module) for name, module in model.named_modules() if isinstance(module, nn.Linear | nn.Conv2d)
     ]
-    if not found:
+    if not layers:
         raise BadInput(f"an ensemble of this kind needs dense or convolutional layers; {type(model).__name__} has none")
-    return found
+    return layers
 
 
 def replace_layers(model: nn.Module, make: Callable[[str, Weighted], nn.Module]) -> None:
-    """Put ``make(name, layer)`` in the place of every dense and convolutional layer, in all its places."""
+    """Replace every dense and convolutional layer of a network, wherever the layer is used.
+
+    Args:
+        model: the network, modified in place.
+        make: function of the name and the layer that returns the new module.
+
+    Raises:
+        BadInput: when the network is a single layer, or has no dense or convolutional layer.
+    """
     if isinstance(model, nn.Linear | nn.Conv2d):
         raise BadInput(f"a bare {type(model).__name__} has no place for another layer; give it as nn.Sequential(layer)")
     made = {layer: make(name, layer) for name, layer in weighted_layers(model)}
-    places = [(name, made[each]) for name, each in model.named_modules(remove_duplicate=False) if each in made]
+    modules = model.named_modules(remove_duplicate=False)
+    places = [(name, made[module]) for name, module in modules if module in made]
     for name, new in places:
         parent, _, last = name.rpartition(".")
         setattr(model.get_submodule(parent), last, new)
 
 
 def applied(moves: Moves | None, inputs: Tensor, weight: Tensor) -> Tensor:
-    """``inputs`` through a weight of a layer's shape, without a bias; ``moves`` is its `geometry`."""
+    """Apply the weight of a layer to inputs, without the bias.
+
+    Args:
+        moves: the `geometry` of the layer.
+        inputs: (b, inputs, ...).
+        weight: the weight, of the shape of the layer's weight.
+
+    Returns:
+        (b, outputs, ...).
+    """
     if moves is None:
         return linear(inputs, weight)
     stride, padding, dilation, groups = moves
@@ -47,7 +79,17 @@ def applied(moves: Moves | None, inputs: Tensor, weight: Tensor) -> Tensor:
 
 
 def geometry(layer: Weighted) -> Moves | None:
-    """How a convolution moves: stride, padding, dilation, groups; None for a dense layer."""
+    """Read the settings of a convolution.
+
+    Args:
+        layer: the layer.
+
+    Returns:
+        Stride, padding, dilation and groups; None for a dense layer.
+
+    Raises:
+        BadInput: when the convolution does not pad with zeros.
+    """
     if isinstance(layer, nn.Linear):
         return None
     if layer.padding_mode != "zeros":
@@ -56,10 +98,26 @@ def geometry(layer: Weighted) -> Moves | None:
 
 
 def along(values: Tensor, weight: Tensor) -> Tensor:
-    """Numbers (..., channels) as factors of outputs (..., channels) or (..., channels, h, w)."""
+    """Shape numbers per channel so that they broadcast to the outputs of a layer.
+
+    Args:
+        values: (..., channels).
+        weight: the weight of the layer.
+
+    Returns:
+        (..., channels) for a dense layer, (..., channels, 1, 1) for a convolution.
+    """
     return values if weight.ndim == 2 else values[..., None, None]
 
 
 def signs(*shape: int, like: Tensor) -> Tensor:
-    """Random ±1."""
+    """Draw random signs ±1.
+
+    Args:
+        shape: lengths of the axes.
+        like: a tensor of the wanted device and dtype.
+
+    Returns:
+        The signs.
+    """
     return torch.randint(0, 2, shape, device=like.device).to(like.dtype) * 2 - 1

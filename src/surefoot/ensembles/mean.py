@@ -1,4 +1,4 @@
-"""The mean of several predictions: probabilities averaged in log space."""
+"""The mean of several predictions, with probabilities averaged in log space."""
 
 from __future__ import annotations
 
@@ -14,13 +14,21 @@ __all__ = ["mean_predictions"]
 
 
 def mean_predictions(members: Sequence[Predictions]) -> Predictions:
-    """Predictions whose probabilities are the mean of the members': logits log((1/M) Σ exp(log p_m)).
+    """Average the probabilities of several members: the result has the logits log((1/M) Σ_m exp(log p_m)).
 
-    Members speak of the same rows and classes.
+    Args:
+        members: M predictions, at least one, of the same rows in the same order and of the same classes.
 
-    >>> one, two = Predictions([[0.0, 0.0]], [0]), Predictions([[2.0, 0.0]], [0])
-    >>> mean_predictions([one, two]).probs.round(4).tolist()
-    [[0.6904, 0.3096]]
+    Returns:
+        The predictions with the mean probabilities.
+
+    Raises:
+        BadInput: when ``members`` is not as described.
+
+    Example:
+        >>> one, two = Predictions([[0.0, 0.0]], [0]), Predictions([[2.0, 0.0]], [0])
+        >>> mean_predictions([one, two]).probs.round(4).tolist()
+        [[0.6904, 0.3096]]
     """
     if len(members) == 0:
         raise BadInput("an ensemble needs one member at least; got none")
@@ -32,6 +40,6 @@ def mean_predictions(members: Sequence[Predictions]) -> Predictions:
                 f"members must have the same classes; member 0 has {first.classes}, member {index} {member.classes}"
             )
         if len(member) != len(first) or (member.labels != first.labels).any():
-            raise BadInput(f"members must speak of the same rows in the same order; member {index} does not")
+            raise BadInput(f"members must have the same rows in the same order; member {index} differs")
     stack = np.stack([member.log_probs for member in members])
     return Predictions(logsumexp(stack, axis=0) - np.log(len(members)), first.labels)

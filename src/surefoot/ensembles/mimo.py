@@ -1,4 +1,4 @@
-"""MIMO (Havasi et al. 2021): one network takes several inputs at once and has a head for each."""
+"""MIMO (Havasi et al. 2021): one network takes several inputs at once and has one head per input."""
 
 from __future__ import annotations
 
@@ -17,16 +17,29 @@ __all__ = ["MIMO"]
 
 
 class MIMO(Ensemble):
-    """Inputs of ``members`` examples beside each other on the channels, logits for each.
+    """A network that takes several examples, concatenated along the channels, and returns logits for every example.
 
-    In training each head gets its own shuffle of the batch, taken ``repetitions`` times; the loss is the sum over
-    heads. To predict, every head gets the same example. The first layer and the last are made anew, wider.
+    In training, every head gets a separate shuffle of the batch, which is repeated ``repetitions`` times. The loss is
+    the sum over heads. In eval mode, every head gets the same example. The first and the last layer are replaced by
+    wider, newly initialised layers.
 
     Args:
-        model: its first and last weighted layers are those of the input and of the logits.
-        members: heads.
-        repetitions: how often each example is in a batch.
-        same: share of the rows in which all heads get the same example.
+        model: the network, modified in place; its first weighted layer takes the input, its last one is dense and
+            returns the logits.
+        members: number of heads, at least 1.
+        repetitions: number of times that every example is in a batch, at least 1.
+        same: share of the rows in which all heads get the same example, in [0, 1].
+
+    Raises:
+        BadInput: when an argument is out of range, or the network has no separate first and dense last layer.
+
+    Example:
+        >>> ensemble = MIMO(nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 3)), members=3).eval()
+        >>> ensemble.member_logits(torch.zeros(5, 2)).shape
+        torch.Size([3, 5, 3])
+
+    References:
+        Havasi et al. (2021), "Training independent subnetworks for robust prediction".
     """
 
     def __init__(self, model: nn.Module, members: int = 3, repetitions: int = 4, same: float = 0.0) -> None:
@@ -48,17 +61,38 @@ class MIMO(Ensemble):
         self.model = model
 
     def member_logits(self, inputs: Tensor) -> Tensor:
-        """(members, b, k)."""
-        found: Tensor = self.model(torch.cat([inputs] * self.members, dim=1))
-        return found.view(len(inputs), self.members, -1).transpose(0, 1)
+        """Compute the logits of every head for the same examples.
+
+        Args:
+            inputs: (b, channels, ...).
+
+        Returns:
+            (members, b, k) logits.
+        """
+        logits: Tensor = self.model(torch.cat([inputs] * self.members, dim=1))
+        return logits.view(len(inputs), self.members, -1).transpose(0, 1)
 
     def training_logits(self, inputs: Tensor) -> Tensor:
-        """(b · members, k), the heads of an example one after another."""
-        found: Tensor = self.model(inputs)
-        return found.view(len(inputs) * self.members, -1)
+        """Compute the logits of the rows that `spread` made.
+
+        Args:
+            inputs: (b, members · channels, ...).
+
+        Returns:
+            (b · members, k) logits, with the heads of a row one after another.
+        """
+        logits: Tensor = self.model(inputs)
+        return logits.view(len(inputs) * self.members, -1)
 
     def spread(self, batch: Batch) -> Batch:
-        """Shuffles of the repeated batch, a head each, beside each other."""
+        """Repeat a batch, shuffle it separately for every head, and concatenate the shuffles along the channels.
+
+        Args:
+            batch: the batch.
+
+        Returns:
+            The batch, with ``members`` labels per row of inputs.
+        """
         total = len(batch.labels) * self.repetitions
         rows = torch.randperm(total, device=batch.labels.device)
         moved = round(total * (1 - self.same))
@@ -71,15 +105,15 @@ class MIMO(Ensemble):
 
 
 def _wider(layer: Weighted, inputs: int, outputs: int) -> nn.Module:
-    """The layer with so many times its inputs and outputs; itself if neither is more."""
+    """A new layer with multiples of the inputs and outputs; the layer itself if both factors are 1."""
     if inputs == outputs == 1:
         return layer
     biased = layer.bias is not None
-    found: Weighted
+    wide: Weighted
     if isinstance(layer, nn.Linear):
-        found = nn.Linear(inputs * layer.in_features, outputs * layer.out_features, biased)
+        wide = nn.Linear(inputs * layer.in_features, outputs * layer.out_features, biased)
     else:
         moves: Any = (layer.kernel_size, layer.stride, layer.padding, layer.dilation, layer.groups, biased)
-        found = nn.Conv2d(inputs * layer.in_channels, outputs * layer.out_channels, *moves)
-        nn.init.kaiming_normal_(found.weight, mode="fan_out", nonlinearity="relu")
-    return found.to(layer.weight)
+        wide = nn.Conv2d(inputs * layer.in_channels, outputs * layer.out_channels, *moves)
+        nn.init.kaiming_normal_(wide.weight, mode="fan_out", nonlinearity="relu")
+    return wide.to(layer.weight)

@@ -1,4 +1,4 @@
-"""Rank-1 Bayesian networks (Dusenberry et al. 2020): BatchEnsemble whose factors are Gaussian."""
+"""Rank-1 Bayesian neural networks (Dusenberry et al. 2020): a BatchEnsemble with Gaussian factors."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ __all__ = ["Rank1BNN"]
 
 
 class _Drawn(Scaled):
+    """A layer whose factors are drawn in every pass."""
+
     def __init__(self, layer: Weighted, members: int, deviation: float) -> None:
         super().__init__(layer, members)
         like = layer.weight.detach()
@@ -23,14 +25,35 @@ class _Drawn(Scaled):
         self.r = Gaussian(signs(members, self.outside, like=like), deviation)
 
     def factors(self) -> tuple[Tensor, Tensor]:
+        """One draw of s and r."""
         return self.s.mean + self.s.noise(), self.r.mean + self.r.noise()
 
 
 class Rank1BNN(BatchEnsemble):
-    """Factors N(μ, σ²) with the prior N(1, prior²), drawn anew in each pass; weights themselves are numbers.
+    """BatchEnsemble whose factors are N(μ, σ²) with the prior N(1, prior²); the shared weights are not random.
 
-    Means start at random signs, deviations at √(rate/(1 − rate)), that of dropout by Gaussian factors. Predictions are
-    the mean over ``members`` × ``samples`` draws.
+    The factors are drawn in every pass. The means are initialised by random signs. The standard deviations are
+    initialised by √(rate/(1 − rate)), the standard deviation of Gaussian dropout. A prediction is the mean over
+    ``members`` × ``samples`` draws.
+
+    Args:
+        model: the network; its dense and convolutional layers are replaced in place.
+        members: number of members, at least 1.
+        rate: rate of the equivalent dropout, between 0 and 1.
+        prior: standard deviation of the prior, above 0.
+        samples: number of draws per member of a prediction, at least 1.
+        seed: seed of the draws of a prediction, at least 0.
+
+    Raises:
+        BadInput: when an argument is out of range, or the network has no dense or convolutional layer to replace.
+
+    Example:
+        >>> ensemble = Rank1BNN(nn.Sequential(nn.Linear(2, 3)), members=4, samples=2).eval()
+        >>> ensemble.member_logits(torch.zeros(5, 2)).shape
+        torch.Size([8, 5, 3])
+
+    References:
+        Dusenberry et al. (2020), "Efficient and Scalable Bayesian Neural Nets with Rank-1 Factors".
     """
 
     def __init__(
@@ -52,15 +75,26 @@ class Rank1BNN(BatchEnsemble):
         self.model = model
 
     def member_logits(self, inputs: Tensor) -> Tensor:
-        """(samples · members, b, k)."""
-        found = []
+        """Compute the logits of every member and draw.
+
+        Args:
+            inputs: (b, ...).
+
+        Returns:
+            (samples · members, b, k) logits.
+        """
+        logits = []
         for sample in range(self.samples):
             with own_noise(self.seed, sample):
-                found.append(super().member_logits(inputs))
-        return torch.cat(found)
+                logits.append(super().member_logits(inputs))
+        return torch.cat(logits)
 
     def divergence(self) -> Tensor:
-        """Mean over the members of the KL of their factors, as the likelihood is a mean over members."""
+        """Compute the mean over the members of the KL of their factors, as the likelihood is a mean over members.
+
+        Returns:
+            The divergence in nats.
+        """
         parts = [m for m in self.model.modules() if isinstance(m, Gaussian)]
-        total = torch.stack([kl_gaussian(each.mean, each.deviation, 1.0, self.prior) for each in parts]).sum()
+        total = torch.stack([kl_gaussian(g.mean, g.deviation, 1.0, self.prior) for g in parts]).sum()
         return total / self.members

@@ -64,18 +64,24 @@ ENSEMBLES: dict[str, EnsembleEntry] = table(
 
 
 def build_ensemble(name: str, model: nn.Module, **options: Any) -> Ensemble:
-    """The ensemble ``name`` made of ``model``, which it takes over.
+    """Build an ensemble of a network by name.
 
     Args:
-        name: of the ensemble, as in `ENSEMBLES`; not of one whose members are runs of their own.
-        model: the network. The ensemble changes it.
-        **options: of the ensemble.
+        name: a name in `ENSEMBLES`, of an ensemble whose members are not separate runs.
+        model: the network, modified in place.
+        options: further arguments of the ensemble's class.
 
     Returns:
         The ensemble.
 
     Raises:
-        BadInput: if the name or an option is unknown.
+        BadInput: when there is no such ensemble or option, an option is out of range, the members are separate runs, or
+            the network does not suit the ensemble.
+
+    Example:
+        >>> from torch import nn
+        >>> build_ensemble("batch", nn.Sequential(nn.Linear(2, 3)), members=2).members
+        2
     """
     if name not in ENSEMBLES:
         raise BadInput(f"ensemble must be one of {', '.join(ENSEMBLES)}; got {name!r}{suggest(name, ENSEMBLES)}")

@@ -1,4 +1,4 @@
-"""A network with noise in it, asked several times."""
+"""Ensembles by several passes of one network with noise."""
 
 from __future__ import annotations
 
@@ -13,7 +13,16 @@ __all__ = ["Sampled"]
 
 
 class Sampled(Ensemble):
-    """The mean of ``samples`` passes of ``model``, each with noise drawn from ``seed``; trained by one pass."""
+    """The mean of several passes of a network with noise; a training step uses one pass.
+
+    Args:
+        model: the network.
+        samples: number of passes of a prediction, at least 1.
+        seed: seed of the noise of a prediction, at least 0.
+
+    Raises:
+        BadInput: when ``samples`` or ``seed`` is out of range.
+    """
 
     def __init__(self, model: nn.Module, samples: int, seed: int) -> None:
         super().__init__()
@@ -21,14 +30,28 @@ class Sampled(Ensemble):
         self.model = model
 
     def member_logits(self, inputs: Tensor) -> Tensor:
-        """(samples, b, k)."""
-        found = []
+        """Compute the logits of every pass.
+
+        Args:
+            inputs: (b, ...).
+
+        Returns:
+            (samples, b, k) logits.
+        """
+        logits = []
         for sample in range(self.samples):
             with own_noise(self.seed, sample):
-                found.append(self.model(inputs))
-        return torch.stack(found)
+                logits.append(self.model(inputs))
+        return torch.stack(logits)
 
     def training_logits(self, inputs: Tensor) -> Tensor:
-        """One pass."""
+        """Compute the logits of one pass, with noise from torch's global generator.
+
+        Args:
+            inputs: (b, ...).
+
+        Returns:
+            (b, k) logits.
+        """
         logits: Tensor = self.model(inputs)
         return logits

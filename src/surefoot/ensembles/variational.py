@@ -1,7 +1,8 @@
-"""Mean-field variational inference: every weight a Gaussian. Bayes by backprop, and Flipout's noise.
+"""Mean-field variational inference with Gaussian weights: Bayes by backprop and Flipout.
 
-Bayes by backprop (Blundell et al. 2015) draws one weight W̄ + ΔW for a batch. Flipout (Wen et al. 2018) gives each
-example its own signs: y = x W̄ + ((x ∘ S) ΔW) ∘ R, of the same mean and variance, but independent between examples.
+Bayes by backprop (Blundell et al. 2015) draws one weight W̄ + ΔW for a batch. Flipout (Wen et al. 2018) draws separate
+signs for every example: y = x W̄ + ((x ∘ S) ΔW) ∘ R. The mean and variance of y are the same, but Flipout's noise is
+independent between examples.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ __all__ = ["MeanField"]
 
 
 class _Drawn(nn.Module):
+    """A layer whose weight is drawn in every pass."""
+
     def __init__(self, layer: Weighted, deviation: float, flipout: bool) -> None:
         super().__init__()
         self.geometry, self.flipout = geometry(layer), flipout
@@ -25,27 +28,41 @@ class _Drawn(nn.Module):
         self.bias = layer.bias
 
     def forward(self, x: Tensor) -> Tensor:
+        """Outputs under one draw of the weight."""
         mean, noise = self.weight.mean, self.weight.noise()
         if self.flipout and self.training:
             s = along(signs(len(x), x.shape[1], like=x), mean)
             r = along(signs(len(x), len(mean), like=x), mean)
-            found = applied(self.geometry, x, mean) + r * applied(self.geometry, x * s, noise)
+            output = applied(self.geometry, x, mean) + r * applied(self.geometry, x * s, noise)
         else:
-            found = applied(self.geometry, x, mean + noise)
-        return found if self.bias is None else found + along(self.bias, mean)
+            output = applied(self.geometry, x, mean + noise)
+        return output if self.bias is None else output + along(self.bias, mean)
 
 
 class MeanField(Sampled):
-    """Weights N(μ, σ²) with the prior N(0, prior²); biases and batch norm are numbers.
+    """A network with weights N(μ, σ²) and the prior N(0, prior²); biases and batch norm are not random.
 
     Args:
-        model: its weights are the first means.
-        deviation: the first σ of every weight.
-        prior: deviation of the prior.
-        tied: the prior's mean is the weight's own, so that only deviations are drawn to it.
-        flipout: signs for each example in training; predictions draw whole weights either way.
-        samples: whole networks whose predictions are averaged.
-        seed: of those.
+        model: the network, modified in place; its weights are the initial means.
+        deviation: initial standard deviation σ of every weight, above 0.
+        prior: standard deviation of the prior, above 0.
+        tied: whether the mean of the prior is the mean of the weight, so that KL acts on standard deviations only.
+        flipout: whether training draws signs for every example; predictions draw complete weights in both cases.
+        samples: number of drawn networks whose predictions are averaged, at least 1.
+        seed: seed of the draws of a prediction, at least 0.
+
+    Raises:
+        BadInput: when an argument is out of range, or the network has no dense or convolutional layer to replace.
+
+    Example:
+        >>> ensemble = MeanField(nn.Sequential(nn.Linear(2, 3)), samples=5).eval()
+        >>> ensemble.member_logits(torch.zeros(4, 2)).shape
+        torch.Size([5, 4, 3])
+
+    References:
+        Blundell, Cornebise, Kavukcuoglu & Wierstra (2015), "Weight Uncertainty in Neural Networks".
+        Wen, Vicol, Ba, Tran & Grosse (2018), "Flipout: Efficient Pseudo-Independent Weight Perturbations on
+        Mini-Batches".
     """
 
     def __init__(
@@ -64,7 +81,11 @@ class MeanField(Sampled):
         replace_layers(model, lambda _, layer: _Drawn(layer, first, bool(flipout)))
 
     def divergence(self) -> Tensor:
-        """KL of all weights."""
+        """Compute the KL divergence of all weights from the prior.
+
+        Returns:
+            The divergence in nats.
+        """
         parts = [m for m in self.model.modules() if isinstance(m, Gaussian)]
         kls = [kl_gaussian(g.mean, g.deviation, g.mean if self.tied else 0.0, self.prior) for g in parts]
         return torch.stack(kls).sum()
