@@ -23,6 +23,7 @@ DONE = [
     "surefoot.posthoc",
     "surefoot.predictions",
     "surefoot.seeds",
+    "surefoot.shift",
     "surefoot.statistics",
     "surefoot.text",
     "surefoot.theory",

@@ -1,4 +1,4 @@
-"""Official corrupted files and foreign sets, read from small files of the same format."""
+"""Official corrupted files and out-of-distribution sets, read from small files of the same format."""
 
 import numpy as np
 import pytest
@@ -74,7 +74,7 @@ def test_harmed_official_files(cifar_c):
         official("cifar10", "snow", 1, cifar_c)
 
 
-def test_foreign_sets(tmp_path):
+def test_ood_sets(tmp_path):
     x = scenes(4)
     np.savez(tmp_path / "own.npz", x=x, y=np.zeros(4))
     np.savez(tmp_path / "both.npz", x_train=x[:1], x_val=x[1:3])

@@ -1,4 +1,4 @@
-"""When the world changes: corruptions of images, foreign data, and how calibration holds up."""
+"""Distribution shift: corruptions of images, scores for out-of-distribution (OOD) data, and calibration under both."""
 
 from surefoot.shift.corruptions import CORRUPTIONS, EXTRA, corrupt
 from surefoot.shift.scores import SCORES, auroc_ood, fpr95_ood, ood_scores

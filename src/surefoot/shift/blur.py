@@ -12,16 +12,36 @@ __all__ = ["defocus_blur", "gaussian_blur", "glass_blur", "motion_blur", "zoom_b
 
 
 def defocus_blur(x: Images, draws: Draws, radius: float, alias: float) -> Images:
-    """A disk instead of each point."""
+    """Blur by a disk, as a lens out of focus does.
+
+    Args:
+        x: (b, h, w, c) images in [0, 1].
+        draws: random numbers of the block; not used.
+        radius: radius of the disk, in pixels.
+        alias: width of the Gaussian that softens the disk, in pixels.
+
+    Returns:
+        (b, h, w, c) images.
+    """
     return filtered(x, disk(radius, alias))
 
 
 def glass_blur(x: Images, draws: Draws, sigma: float, times: int) -> Images:
-    """Blur, then every pixel takes the colour of itself or of the one above, to the left or both, and blur again.
+    """Blur, move pixels by at most one place, and blur again, as frosted glass does.
 
-    The original walks over the pixels from the last to the first and exchanges each with such a neighbour. Through
-    numpy's views only one of the two is written, and the neighbour has not been visited yet: all pixels at once is the
-    same. The first two rows and columns stay.
+    Every pixel takes its own colour or the colour of a neighbour: above, to the left, or both. The first two rows and
+    columns stay. The original code visits the pixels from the last to the first and exchanges every pixel with such a
+    neighbour. Because of numpy's views, the original writes only one of the two pixels, and the neighbour is not yet
+    visited. Moving all pixels at once therefore gives the same result.
+
+    Args:
+        x: (b, h, w, c) images in [0, 1].
+        draws: random numbers of the block.
+        sigma: standard deviation of the Gaussian blur, in pixels.
+        times: number of moves.
+
+    Returns:
+        (b, h, w, c) images.
     """
     b, h, w, _ = x.shape
     x = blurred(x, sigma)
@@ -34,12 +54,31 @@ def glass_blur(x: Images, draws: Draws, sigma: float, times: int) -> Images:
 
 
 def motion_blur(x: Images, draws: Draws, radius: int, sigma: float) -> Images:
-    """A streak at an angle of up to 45° from the horizontal."""
+    """Blur along a line at a random angle of up to 45° from the horizontal.
+
+    Args:
+        x: (b, h, w, c) images in [0, 1].
+        draws: random numbers of the block.
+        radius: the line has 2·radius + 1 pixels.
+        sigma: standard deviation of the half Gaussian along the line, in pixels.
+
+    Returns:
+        (b, h, w, c) images.
+    """
     return streaked(x, radius, sigma, draws.uniform(-45, 45, len(x)))
 
 
 def zoom_blur(x: Images, draws: Draws, factors: int) -> Images:
-    """The mean of the image and of ``factors`` magnifications 1.00, 1.01, 1.02, …"""
+    """Average the image and its magnifications by 1.00, 1.01, 1.02 and so on.
+
+    Args:
+        x: (b, h, w, c) images in [0, 1].
+        draws: random numbers of the block; not used.
+        factors: number of magnifications.
+
+    Returns:
+        (b, h, w, c) images.
+    """
     _, h, w, _ = x.shape
     total = x.copy()
     for step in range(factors):
@@ -48,5 +87,14 @@ def zoom_blur(x: Images, draws: Draws, factors: int) -> Images:
 
 
 def gaussian_blur(x: Images, draws: Draws, sigma: float) -> Images:
-    """A Gaussian instead of each point."""
+    """Blur by a Gaussian.
+
+    Args:
+        x: (b, h, w, c) images in [0, 1].
+        draws: random numbers of the block; not used.
+        sigma: standard deviation of the Gaussian, in pixels.
+
+    Returns:
+        (b, h, w, c) images.
+    """
     return blurred(x, sigma)

@@ -1,13 +1,12 @@
-"""`corrupt`: images like those of CIFAR-10-C (Hendrycks & Dietterich 2019), made here.
+"""`corrupt`: generated images like those of CIFAR-10-C (Hendrycks & Dietterich 2019).
 
-Kinds and constants are those that the authors used for 32×32 images; the pixels are not theirs: frost has a texture
-made here, motion blur and snow are streaks without ImageMagick, spatter has drops of its own, bytes are rounded instead
-of cut off. So the result is called ``cifar-c-like``; for published numbers take the official arrays
-(`surefoot.shift.official`).
+Kinds and constants are those of the authors for 32×32 images. The pixels differ: frost has a generated texture, motion
+blur and snow are streaks without ImageMagick, and spatter has other drops. Bytes are rounded, not truncated. The result
+is therefore named ``cifar-c-like``. Use the official arrays (`surefoot.shift.official`) for published numbers.
 
-A higher severity is further from the clean image, in the root of the mean squared difference of pixels. The authors'
-settings of glass blur, elastic transform, spatter and saturate are not in that order, and are sorted here; means over
-the severities speak of the same five settings.
+A higher severity is further from the clean image, measured by the root of the mean squared difference of pixels. The
+authors' settings of glass blur, elastic transform, spatter and saturate are not in that order and are sorted here.
+Means over the severities use the same five settings as the authors.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ __all__ = ["CORRUPTIONS", "EXTRA", "NAME", "SEVERITIES", "corrupt", "kinds_named
 
 NAME = "cifar-c-like"
 SEVERITIES = (1, 2, 3, 4, 5)
-# Images at a time: few enough for the numbers to stay near a core. Random streams are by block, so this is a constant.
+# Number of images at a time: few enough for the cache. Random streams depend on the block, so this number is fixed.
 _BLOCK = 128
 
 Corruption = Callable[..., Images]
 
-# name -> function, and its settings at the five severities (make_cifar_c.py of the authors).
+# name -> function, and the settings of the function at the five severities (make_cifar_c.py of the authors).
 _TABLE: dict[str, tuple[Corruption, Sequence[tuple[float, ...]]]] = {
     "gaussian_noise": (noise.gaussian_noise, [(0.04,), (0.06,), (0.08,), (0.09,), (0.10,)]),
     "shot_noise": (noise.shot_noise, [(500,), (250,), (100,), (75,), (50,)]),
@@ -80,58 +79,93 @@ _TABLE: dict[str, tuple[Corruption, Sequence[tuple[float, ...]]]] = {
 CORRUPTIONS = tuple(_TABLE)[:15]
 """The fifteen kinds of the benchmark."""
 EXTRA = tuple(_TABLE)[15:]
-"""The four kinds that its authors keep for validation."""
+"""The four kinds that the authors of the benchmark reserve for validation."""
 
 
 def corrupt(images: Any, kind: str, severity: int, seed: int = 0) -> NDArray[Any]:
-    """Images (n, h, w, 1 or 3), bytes or floats in [0, 1], under a corruption; same shape and type.
+    """Apply a corruption to images.
 
     Args:
-        images: as above; they are not modified.
-        kind: one of `CORRUPTIONS` or `EXTRA`.
+        images: (n, h, w, 1 or 3) bytes, or floats in [0, 1]; not modified.
+        kind: a name in `CORRUPTIONS` or `EXTRA`.
         severity: 1 to 5.
-        seed: of the noise; an image's noise depends on its row, not on the other images, and its random numbers are
-            the same at each severity.
+        seed: seed of the noise, at least 0. The noise of an image depends on its row, not on the other images. The
+            random numbers of an image are the same at every severity.
 
-    >>> grey = np.full((1, 8, 8, 3), 128, np.uint8)
-    >>> corrupt(grey, "brightness", 5)[0, 0, 0].tolist()
-    [205, 205, 205]
+    Returns:
+        The corrupted images, of the same shape and dtype.
+
+    Raises:
+        BadInput: when an argument is not as described, or the corruption needs colour images.
+
+    Example:
+        >>> grey = np.full((1, 8, 8, 3), 128, np.uint8)
+        >>> corrupt(grey, "brightness", 5)[0, 0, 0].tolist()
+        [205, 205, 205]
+
+    References:
+        Hendrycks & Dietterich (2019), "Benchmarking Neural Network Robustness to Common Corruptions and
+        Perturbations".
     """
     given = check_images(images)
-    function, settings = _found(kind)
+    function, settings = _entry(kind)
     chosen = settings[check_int("severity", severity, 1, 5) - 1]
     check_int("seed", seed, 0)
-    found = np.empty_like(given)
+    corrupted = np.empty_like(given)
 
     def block(first: int) -> None:
         rows = slice(first, first + _BLOCK)
         result = function(as_floats(given[rows]), Draws(seed, kind, first // _BLOCK), *chosen)
-        found[rows] = as_given(result, given.dtype)
+        corrupted[rows] = as_given(result, given.dtype)
 
     run_ranges(block, list(range(0, len(given), _BLOCK)), given.size > 1 << 22)
-    return found
+    return corrupted
 
 
 def kinds_named(names: str | Sequence[str]) -> tuple[str, ...]:
-    """Kinds of corruption: ``"all"`` (the fifteen), ``"extra"`` (the four), ``"none"``, or names, one by one."""
+    """Resolve names and groups of corruptions.
+
+    Args:
+        names: names of corruptions, or the groups ``"all"`` (`CORRUPTIONS`), ``"extra"`` (`EXTRA`) and ``"none"``; a
+            sequence, or a string separated by commas.
+
+    Returns:
+        The kinds without repetition, in order of first appearance.
+
+    Raises:
+        BadInput: when there is no such corruption.
+
+    Example:
+        >>> kinds_named("fog, snow, fog")
+        ('fog', 'snow')
+    """
     words = names.split(",") if isinstance(names, str) else names
     groups = {"all": CORRUPTIONS, "extra": EXTRA, "none": ()}
-    found: list[str] = []
+    kinds: list[str] = []
     for word in words:
         name = word.strip() if isinstance(word, str) else word
         if name not in groups:
-            _found(name)
-        found += groups.get(name, (name,))
-    return tuple(dict.fromkeys(found))
+            _entry(name)
+        kinds += groups.get(name, (name,))
+    return tuple(dict.fromkeys(kinds))
 
 
 def try_kinds(images: Any, kinds: Sequence[str]) -> None:
-    """Corrupt the first image by each kind: what cannot be done to such images is said before the long work."""
+    """Apply every kind to the first image, so that an unsuitable corruption is an error before the long work.
+
+    Args:
+        images: (n, h, w, 1 or 3) bytes, or floats in [0, 1].
+        kinds: names of corruptions.
+
+    Raises:
+        BadInput: when a corruption cannot be applied.
+    """
     for kind in kinds:
         corrupt(images[:1], kind, 1)
 
 
-def _found(kind: Any) -> tuple[Corruption, Sequence[tuple[float, ...]]]:
+def _entry(kind: Any) -> tuple[Corruption, Sequence[tuple[float, ...]]]:
+    """The function of a corruption and its settings, or a clear error."""
     if not isinstance(kind, str) or kind not in _TABLE:
         raise BadInput(f"corruption must be one of {', '.join(_TABLE)}; got {kind!r}{suggest(str(kind), _TABLE)}")
     return _TABLE[kind]

@@ -1,4 +1,4 @@
-"""Random numbers of a corruption, by position: those of image i do not depend on the images after it."""
+"""Random numbers of a corruption by position: the numbers of image i do not depend on the images after image i."""
 
 from __future__ import annotations
 
@@ -13,35 +13,69 @@ Floats = NDArray[np.float32]
 
 
 class Draws:
-    """The draws for one block of images; every array comes from a stream of its own, image after image.
+    """The random numbers for one block of images; every array has a separate stream, which is read image by image.
 
-    The severity is no part of the stream: the same image gets the same noise at each severity, only more of it.
+    The stream does not depend on the severity. An image therefore gets the same noise at every severity, with another
+    amplitude.
+
+    Args:
+        seed: seed of the corruption.
+        kind: name of the corruption.
+        block: number of the block.
+
+    Example:
+        >>> bool((Draws(0, "fog", 0).normal(2) == Draws(0, "fog", 0).normal(3)[:2]).all())
+        True
     """
 
     def __init__(self, seed: int, kind: str, block: int) -> None:
         self._seed, self._kind, self._block, self._count = seed, kind, block, 0
 
     def normal(self, *shape: int) -> Floats:
-        """Standard normal numbers."""
+        """Draw standard normal numbers.
+
+        Args:
+            shape: lengths of the axes, images first.
+
+        Returns:
+            float32 numbers.
+        """
         return self._next().standard_normal(shape, dtype=np.float32)
 
     def uniform(self, low: float, high: float, *shape: int) -> Floats:
-        """Numbers spread evenly from ``low`` to ``high``."""
+        """Draw uniform numbers.
+
+        Args:
+            low: lower end.
+            high: upper end.
+            shape: lengths of the axes, images first.
+
+        Returns:
+            float32 numbers.
+        """
         return np.float32(low) + np.float32(high - low) * self._next().random(shape, dtype=np.float32)
 
     def poisson(self, mean: Floats) -> Floats:
-        """Counts with these means (b, ...).
+        """Draw Poisson counts.
 
-        How many random numbers a count takes depends on its mean: with one stream for all, an image's noise would
-        depend on the images before it.
+        Every image has a separate stream, because the number of random numbers per count depends on the mean. With one
+        stream for all, the noise of an image would depend on the images before the image.
+
+        Args:
+            mean: (b, ...) means, at least 0.
+
+        Returns:
+            (b, ...) float32 counts.
         """
         self._count += 1
-        rows = (self._stream(f"/{row}").poisson(each) for row, each in enumerate(mean))
-        return np.stack([row.astype(np.float32) for row in rows])
+        counts = (self._stream(f"/{row}").poisson(means) for row, means in enumerate(mean))
+        return np.stack([count.astype(np.float32) for count in counts])
 
     def _next(self) -> np.random.Generator:
+        """The generator of the next array."""
         self._count += 1
         return self._stream("")
 
     def _stream(self, row: str) -> np.random.Generator:
+        """The generator of the current array, or of one row of the array."""
         return np.random.default_rng(derive(self._seed, f"corrupt/{self._kind}/{self._count}{row}", self._block))

@@ -1,4 +1,4 @@
-"""How calibration holds up: subjects read on clean, corrupted and foreign images."""
+"""Measurements under shift: subjects evaluated on clean, corrupted and out-of-distribution (OOD) images."""
 
 from __future__ import annotations
 
@@ -29,7 +29,13 @@ Labels = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Subject:
-    """What is measured: ``predict(pictures, labels)``, and calibrators fitted on clean held-out data, by name."""
+    """A model to measure.
+
+    Attributes:
+        name: name of the subject in the rows.
+        predict: function of (pictures, labels) that returns predictions.
+        calibrators: calibrators fitted on clean held-out data, by name.
+    """
 
     name: str
     predict: Callable[[Pictures, Labels], Predictions]
@@ -45,15 +51,20 @@ def shifted_rows(
     resamples: int = 0,
     tick: Callable[[int, int], None] = lambda done, of: None,
 ) -> list[Row]:
-    """A row for each subject, method and condition: accuracy, ECE (with its interval), NLL, AUROC against clean.
+    """Measure subjects on clean and corrupted images.
 
     Args:
-        subjects: whom to ask.
+        subjects: the subjects.
         clean: test pictures and labels; severity 0 of the kind ``"clean"``.
-        source: pictures and labels of a kind at a severity.
-        kinds, severities: the conditions.
-        resamples: for the intervals of ECE; none if 0.
-        tick: called with the number of conditions done, and of all.
+        source: function of (kind, severity) that returns pictures and labels.
+        kinds: names of corruptions.
+        severities: severities, 1 to 5.
+        resamples: number of resamples for the intervals of the ECE; 0 for no intervals.
+        tick: called as ``tick(done, total)`` after every condition.
+
+    Returns:
+        One row per subject, method and condition: accuracy, ECE with its interval, NLL, and the AUROC of telling the
+        condition from the clean images.
     """
     conditions = [(CLEAN, 0), *((kind, severity) for kind in kinds for severity in severities)]
     base: dict[str, Predictions] = {}
@@ -63,21 +74,30 @@ def shifted_rows(
         for subject in subjects:
             p = subject.predict(pictures, labels)
             first = base.setdefault(subject.name, p)
-            facts = {"subject": subject.name, "kind": kind, "severity": severity, "n": len(p)}
+            condition = {"subject": subject.name, "kind": kind, "severity": severity, "n": len(p)}
             auroc = None if kind == CLEAN else float(auroc_ood(first, p))
-            rows.append({**facts, "method": PLAIN, **_read(p, resamples), "auroc": auroc})
+            rows.append({**condition, "method": PLAIN, **_read(p, resamples), "auroc": auroc})
             for name, calibrator in subject.calibrators.items():
-                rows.append({**facts, "method": name, **_read(calibrator.apply(p), resamples), "auroc": None})
+                rows.append({**condition, "method": name, **_read(calibrator.apply(p), resamples), "auroc": None})
         tick(done + 1, len(conditions))
     return rows
 
 
-def ood_rows(subjects: Sequence[Subject], clean: tuple[Pictures, Labels], foreign: Mapping[str, Pictures]) -> list[Row]:
-    """A row for each subject, foreign set and score: AUROC and FPR95 of telling it from the clean pictures."""
+def ood_rows(subjects: Sequence[Subject], clean: tuple[Pictures, Labels], sets: Mapping[str, Pictures]) -> list[Row]:
+    """Measure how well subjects tell out-of-distribution pictures from clean pictures.
+
+    Args:
+        subjects: the subjects.
+        clean: test pictures and labels.
+        sets: out-of-distribution pictures, by name.
+
+    Returns:
+        One row per subject, set and score, with AUROC and FPR95.
+    """
     rows = []
     for subject in subjects:
         inside = subject.predict(*clean)
-        for name, pictures in foreign.items():
+        for name, pictures in sets.items():
             outside = subject.predict(pictures, np.zeros(len(pictures), np.int64))
             for score in SCORES:
                 try:
@@ -92,53 +112,73 @@ def ood_rows(subjects: Sequence[Subject], clean: tuple[Pictures, Labels], foreig
 
 
 def means(rows: Sequence[Row], *by: str) -> list[Row]:
-    """Means over the severities of corrupted rows, for each value of the columns ``by``, in order of appearance."""
+    """Average the rows of corrupted images over groups.
+
+    Args:
+        rows: rows of `shifted_rows`.
+        by: names of columns; rows with equal values in these columns make a group.
+
+    Returns:
+        One row per group in order of appearance, with the columns ``by`` and the means; None for a mean of no values.
+    """
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         if row["kind"] != CLEAN:
             groups.setdefault(tuple(row[name] for name in by), []).append(row)
-    found = []
+    averages = []
     for key, members in groups.items():
         mean = dict(zip(by, key, strict=True))
         for name in _averaged():
             values = [row[name] for row in members if row[name] is not None]
             mean[name] = float(np.mean(values)) if values else None
-        found.append(mean)
-    return found
+        averages.append(mean)
+    return averages
 
 
-def quantities(rows: Sequence[Row], foreign: Sequence[Row]) -> dict[str, float]:
-    """The measures of one subject by name, as a run's result keeps them and tables ask for them.
+def quantities(rows: Sequence[Row], ood: Sequence[Row]) -> dict[str, float]:
+    """Name the measures of one subject, as the result of a run and tables use them.
 
-    ``shift.ece`` is the mean over kinds and severities, ``shift.snow.ece`` that over the severities of one kind,
-    ``shift.severity3.ece`` that over the kinds at one severity, where 0 is clean, and ``shift.temperature.ece`` and
-    ``shift.temperature.severity3.ece`` after a calibrator; ``ood.svhn.auroc`` by the largest probability,
-    ``ood.svhn.energy.auroc`` by another score.
+    - ``shift.ece``: mean over kinds and severities.
+    - ``shift.snow.ece``: mean over the severities of one kind.
+    - ``shift.severity3.ece``: mean over the kinds at one severity, where 0 is clean.
+    - ``shift.temperature.ece`` and ``shift.temperature.severity3.ece``: after a calibrator.
+    - ``ood.svhn.auroc``: by the largest probability.
+    - ``ood.svhn.energy.auroc``: by another score.
+
+    Args:
+        rows: rows of `shifted_rows` of one subject.
+        ood: rows of `ood_rows` of the same subject.
+
+    Returns:
+        The measures by name.
     """
-    found: dict[str, float] = {}
+    measures: dict[str, float] = {}
     for mean in means(rows, "method"):
         start = _start(mean["method"])
-        found |= {f"{start}.{name}": mean[name] for name in _averaged() if mean[name] is not None}
+        measures |= {f"{start}.{name}": mean[name] for name in _averaged() if mean[name] is not None}
     for mean in (*(row for row in rows if row["kind"] == CLEAN), *means(rows, "method", "severity")):
         start = f"{_start(mean['method'])}.severity{mean['severity']}"
-        found |= {f"{start}.{name}": mean[name] for name in _averaged() if mean[name] is not None}
+        measures |= {f"{start}.{name}": mean[name] for name in _averaged() if mean[name] is not None}
     for mean in means([row for row in rows if row["method"] == PLAIN], "kind"):
-        found |= {f"shift.{mean['kind']}.{name}": mean[name] for name in _averaged()}
-    for row in foreign:
+        measures |= {f"shift.{mean['kind']}.{name}": mean[name] for name in _averaged()}
+    for row in ood:
         start = f"ood.{row['set']}" if row["score"] == "max_probability" else f"ood.{row['set']}.{row['score']}"
-        found |= {f"{start}.auroc": row["auroc"], f"{start}.fpr95": row["fpr95"]}
-    return found
+        measures |= {f"{start}.auroc": row["auroc"], f"{start}.fpr95": row["fpr95"]}
+    return measures
 
 
 def _averaged() -> list[str]:
+    """Names of the columns that are averaged."""
     return [*shifted_metrics(), "auroc"]
 
 
 def _start(method: str) -> str:
+    """The first part of the names of a method's measures."""
     return "shift" if method == PLAIN else f"shift.{method}"
 
 
 def _read(p: Predictions, resamples: int) -> Row:
+    """The metrics of predictions, with the interval of the ECE."""
     table = metrics_table()
     values = {name: float(table[name](p)) for name in shifted_metrics()}
     low, high = interval(ece, p, resamples=resamples) if resamples else (None, None)

@@ -1,7 +1,8 @@
-"""The published corrupted images, where the user has them: CIFAR-10-C, CIFAR-100-C, ImageNet-C.
+"""The published corrupted images, read from the user's files: CIFAR-10-C, CIFAR-100-C, ImageNet-C.
 
-Files are looked for in the folder of data: ``CIFAR-10-C/<kind>.npy`` and ``labels.npy`` (50,000 rows, the 10,000 test
-images at severities 1 to 5), ``ImageNet-C/<kind>/<severity>/<class>/<image>.JPEG``.
+The data folder must hold ``CIFAR-10-C/<kind>.npy`` and ``CIFAR-10-C/labels.npy``, likewise for CIFAR-100-C. These have
+50,000 rows: the 10,000 test images at severities 1 to 5. Images of ImageNet-C are
+``ImageNet-C/<kind>/<severity>/<class>/<image>.JPEG``.
 """
 
 from __future__ import annotations
@@ -25,9 +26,22 @@ Pair = tuple[NDArray[Any], NDArray[np.int64]]
 
 
 def official(clean: str, kind: str, severity: int, root: Path | None, size: int = 224) -> Pair:
-    """Images (n, h, w, 3) and labels of one corruption of the set ``clean``, in the order of its test set.
+    """Read the official images of one corruption, in the order of the test set.
 
-    ImageNet-C comes without the fifth of the validation images that is held out for choices (see `held_out`).
+    ImageNet-C is read without the fifth of the validation images that is held out for choices (see `held_out`).
+
+    Args:
+        clean: name of the clean data set: ``"cifar10"``, ``"cifar100"`` or ``"imagenet"``.
+        kind: name of the corruption.
+        severity: 1 to 5.
+        root: the data folder.
+        size: height and width of the images of ImageNet, in pixels.
+
+    Returns:
+        Images (n, h, w, 3) and labels (n,).
+
+    Raises:
+        BadInput: when an argument is not as described, or a file is missing or not as described.
     """
     if clean not in OFFICIAL:
         raise BadInput(f"there are official corruptions of {', '.join(OFFICIAL)}; got {clean!r}; use generated ones")
@@ -49,27 +63,35 @@ def official(clean: str, kind: str, severity: int, root: Path | None, size: int 
 
 
 def held_out(names: list[str]) -> NDArray[np.bool_]:
-    """Which validation images are kept for choices and temperature: every fifth by the order of their file names.
+    """Select the validation images for choices and temperature: every fifth in the order of the file names.
 
-    Tan et al. (2026), with Minderer et al. (2021), hold out 20 % of ImageNet's validation set and do not say which; by
-    file name the same images are left out of ImageNet and of each corruption.
+    Tan et al. (2026), with Minderer et al. (2021), hold out 20 % of ImageNet's validation set and do not state which
+    images. Selection by file name leaves out the same images of ImageNet and of every corruption.
 
-    >>> held_out(["b", "a", "c", "e", "d", "f"]).tolist()
-    [False, True, False, False, False, True]
+    Args:
+        names: file names of the images.
+
+    Returns:
+        (n,) whether an image is held out.
+
+    Example:
+        >>> held_out(["b", "a", "c", "e", "d", "f"]).tolist()
+        [False, True, False, False, False, True]
     """
-    found = np.zeros(len(names), bool)
-    found[np.argsort(np.array(names), kind="stable")[::5]] = True
-    return found
+    chosen = np.zeros(len(names), bool)
+    chosen[np.argsort(np.array(names), kind="stable")[::5]] = True
+    return chosen
 
 
 def _folder(place: Path, size: int) -> Pair:
+    """Images and labels of a folder of classes, without those held out."""
     if not place.is_dir():
         raise BadInput(f"there is no folder {'/'.join(place.parts[-3:])} in the data folder; unpack ImageNet-C there")
     (images, labels), classes = read_folder(place, size)
     names = [
         path.name
-        for each in classes
-        for path in sorted((place / each).rglob("*"))
+        for class_name in classes
+        for path in sorted((place / class_name).rglob("*"))
         if path.suffix.lower() in (".jpeg", ".jpg", ".png")
     ]
     kept = ~held_out(names)
@@ -77,11 +99,12 @@ def _folder(place: Path, size: int) -> Pair:
 
 
 def _array(path: Path) -> NDArray[Any]:
+    """A memory-mapped .npy file."""
     try:
-        found: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+        array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError as error:
         where = "/".join(path.parts[-2:])
         raise BadInput(f"there is no {where} in the data folder; unpack the official archive there") from error
     except (OSError, ValueError) as error:
         raise BadInput(f"{path.name} is no .npy file of an array ({error})") from error
-    return found
+    return array

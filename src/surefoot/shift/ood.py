@@ -1,4 +1,4 @@
-"""Foreign data: images of another set, to see whether a model notices that they are not its own."""
+"""Out-of-distribution (OOD) images: images of another data set than the model was trained on."""
 
 from __future__ import annotations
 
@@ -17,47 +17,83 @@ __all__ = ["ood_by_name", "ood_images", "short_name"]
 
 
 def ood_by_name(names: Sequence[str], root: Path | None, shape: tuple[int, ...]) -> dict[str, NDArray[Any]]:
-    """The images of several sets by their short names."""
+    """Read the images of several data sets.
+
+    Args:
+        names: names of data sets, or ``arrays:NAME`` for ``NAME.npz`` in the data folder.
+        root: the data folder.
+        shape: shape (h, w, c) of the model's images.
+
+    Returns:
+        The images by the short names of the sets.
+
+    Raises:
+        BadInput: when a set is missing or has images of another shape, or two sets have one short name.
+    """
     short: dict[str, str] = {}
     for name in names:
         before = short.setdefault(short_name(name), name)
         if before != name:
             raise BadInput(
-                f"foreign sets need names of their own; {before} and {name} would both be {short_name(name)}"
+                f"out-of-distribution sets must have different short names; {before} and {name} would both be "
+                f"{short_name(name)}"
             )
     return {key: ood_images(name, root, shape) for key, name in short.items()}
 
 
 def ood_images(name: str, root: Path | None, shape: tuple[int, ...]) -> NDArray[Any]:
-    """Test images of the set ``name``, or ``x_test``, ``x_val`` or ``x`` of ``arrays:NAME``, of shape (n, h, w, c)."""
+    """Read the test images of a data set.
+
+    Args:
+        name: name of a data set, or ``arrays:NAME`` for ``x_test``, ``x_val`` or ``x`` of ``NAME.npz`` in the data
+            folder.
+        root: the data folder.
+        shape: shape (h, w, c) of the model's images.
+
+    Returns:
+        (n, h, w, c) images.
+
+    Raises:
+        BadInput: when the set is missing or has images of another shape.
+    """
     own = name.removeprefix("arrays:") if name.startswith("arrays:") else None
-    found = check_images(_known(name, root) if own is None else _own(name, own, root))
-    if found.shape[1:] != shape:
-        raise BadInput(f"foreign images must have the model's shape {shape}; those of {name} have {found.shape[1:]}")
-    return found
+    images = check_images(_known(name, root) if own is None else _own(name, own, root))
+    if images.shape[1:] != shape:
+        raise BadInput(
+            f"out-of-distribution images must have the model's shape {shape}; those of {name} have {images.shape[1:]}"
+        )
+    return images
 
 
 def short_name(name: str) -> str:
-    """What measures of a set are called by.
+    """Shorten the name of a data set to the name that measures use.
 
-    >>> short_name("arrays:svhn_2k"), short_name("svhn")
-    ('svhn_2k', 'svhn')
+    Args:
+        name: name of a data set, or ``arrays:NAME``.
+
+    Returns:
+        The name without prefix and suffix.
+
+    Example:
+        >>> short_name("arrays:svhn_2k"), short_name("svhn")
+        ('svhn_2k', 'svhn')
     """
     return name.removeprefix("arrays:").removesuffix(".npz").replace(".", "_").replace(" ", "_")
 
 
 def _known(name: str, root: Path | None) -> NDArray[Any]:
-    """Test images of a set by name; white is the brightest number of its training set, as in `View`."""
+    """Test images of a data set by name; white is the largest number of the training set, as in `View`."""
     data = load_set(name, root)
     images: NDArray[Any] = data.x_test
     white = int(np.max(data.x_train))
     if images.dtype != np.uint8 or white in (0, 255):
         return images
-    found: NDArray[np.uint8] = np.rint(np.minimum(images / white, 1) * 255).astype(np.uint8)
-    return found
+    scaled: NDArray[np.uint8] = np.rint(np.minimum(images / white, 1) * 255).astype(np.uint8)
+    return scaled
 
 
 def _own(name: str, own: str, root: Path | None) -> NDArray[Any]:
+    """Images of an .npz file of the user."""
     if not own or Path(own).name != own:
         raise BadInput(f"arrays:NAME takes the name of an .npz file in the data folder, not a path; got {own!r}")
     if root is None:

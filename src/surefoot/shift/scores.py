@@ -1,7 +1,7 @@
-"""Is this input like those it was trained on? Scores from predictions, and how well they tell foreign rows.
+"""Scores that tell in-distribution from out-of-distribution (OOD) rows, and the quality of these scores.
 
-Every score is higher for rows that look familiar. Those that come from probabilities are kept as logarithms of what
-is left over (1 − c, entropy), so confidences that all round to 1 do not become ties.
+Every score is higher for rows that look in-distribution. Scores of probabilities are logarithms of 1 − c or of the
+entropy, so confidences c that round to 1 do not become ties.
 """
 
 from __future__ import annotations
@@ -23,49 +23,54 @@ __all__ = ["SCORES", "auroc_ood", "fpr95_ood", "ood_scores"]
 Floats = NDArray[np.float64]
 
 
-def _log_doubt(log_probs: Floats, top: NDArray[np.int64]) -> Floats:
-    """(n,) log(1 − c) as the logarithm of the sum of all other probabilities; −inf where they are all 0."""
+def _log_error_probability(log_probs: Floats, top: NDArray[np.int64]) -> Floats:
+    """(n,) log(1 − c) as the logarithm of the sum of all other probabilities; −inf where the others are all 0."""
     others = log_probs.copy()
     others[np.arange(len(top)), top] = -np.inf
     with np.errstate(divide="ignore"):
-        found: Floats = logsumexp(others, axis=1)
-    return found
+        logs: Floats = logsumexp(others, axis=1)
+    return logs
 
 
 def _max_probability(p: Predictions) -> Floats:
-    return -_log_doubt(p.log_probs, p.predicted)
+    """−log(1 − c)."""
+    return -_log_error_probability(p.log_probs, p.predicted)
 
 
 def _entropy(p: Predictions) -> Floats:
+    """−log H(p)."""
     log_probs = p.log_probs
     rows = np.arange(len(p))
     with np.errstate(divide="ignore", invalid="ignore"):
         terms = log_probs + np.log(-log_probs)
     terms[np.isneginf(log_probs)] = -np.inf  # p log p is 0 at 0
-    # −log c is 1 − c where that is tiny, and log c may have rounded to 0.
-    doubt = _log_doubt(log_probs, p.predicted)
-    terms[rows, p.predicted] = np.where(doubt < -30, doubt, terms[rows, p.predicted])
+    # −log c equals 1 − c up to rounding where 1 − c is tiny, and log c may have rounded to 0.
+    log_error = _log_error_probability(log_probs, p.predicted)
+    terms[rows, p.predicted] = np.where(log_error < -30, log_error, terms[rows, p.predicted])
     with np.errstate(divide="ignore"):
-        found: Floats = -logsumexp(terms, axis=1)
-    return found
+        scores: Floats = -logsumexp(terms, axis=1)
+    return scores
 
 
 def _energy(p: Predictions) -> Floats:
-    found: Floats = logsumexp(np.asarray(p.logits, np.float64), axis=1)
-    if np.abs(found).max() < 1e-5:  # up to the rounding of float32
+    """The logarithm of Σ exp(logit)."""
+    energies: Floats = logsumexp(np.asarray(p.logits, np.float64), axis=1)
+    if np.abs(energies).max() < 1e-5:  # up to the rounding of float32
         raise BadInput(
             "energy needs logits; these rows are log-probabilities (an ensemble's mean, or from_probs), whose energy "
             "is 0 for every row; take max_probability or entropy"
         )
-    return found
+    return energies
 
 
 def _max_logit(p: Predictions) -> Floats:
-    found: Floats = np.asarray(p.logits, np.float64).max(axis=1)
-    return found
+    """The largest logit."""
+    largest: Floats = np.asarray(p.logits, np.float64).max(axis=1)
+    return largest
 
 
 def _margin(p: Predictions) -> Floats:
+    """The largest logit minus the second largest."""
     return p.predicted_margin
 
 
@@ -79,13 +84,33 @@ SCORES: dict[str, Callable[[Predictions], Floats]] = {
 
 
 def ood_scores(p: Predictions, score: str = "max_probability") -> Floats:
-    """(n,) how familiar each row looks; labels are not read.
+    """Score how much every row looks in-distribution; the labels are not used.
 
-    ``max_probability``: −log(1 − c), c the confidence · ``entropy``: −log H(p) · ``energy``: log Σ exp(logit) (Liu et
-    al. 2020, with T = 1) · ``max_logit`` (Hendrycks et al. 2022) · ``margin``: largest logit less the second.
+    The scores are:
 
-    >>> ood_scores(Predictions([[60.0, 0.0], [90.0, 0.0]], [0, 0])).round(3).tolist()
-    [60.0, 90.0]
+    - ``"max_probability"``: −log(1 − c), with the confidence c.
+    - ``"entropy"``: −log H(p).
+    - ``"energy"``: log Σ exp(logit), the negative energy of Liu et al. (2020) with T = 1.
+    - ``"max_logit"``: the largest logit (Hendrycks et al., 2022).
+    - ``"margin"``: the largest logit minus the second largest.
+
+    Args:
+        p: the predictions, n rows.
+        score: name of the score.
+
+    Returns:
+        (n,) scores, higher for rows that look in-distribution.
+
+    Raises:
+        BadInput: when there is no such score, ``p`` is no `Predictions`, or ``"energy"`` meets log-probabilities.
+
+    Example:
+        >>> ood_scores(Predictions([[60.0, 0.0], [90.0, 0.0]], [0, 0])).round(3).tolist()
+        [60.0, 90.0]
+
+    References:
+        Liu, Wang, Owens & Li (2020), "Energy-based Out-of-distribution Detection".
+        Hendrycks et al. (2022), "Scaling Out-of-Distribution Detection for Real-World Settings".
     """
     check_predictions("p", p)
     if not isinstance(score, str) or score not in SCORES:
@@ -94,21 +119,54 @@ def ood_scores(p: Predictions, score: str = "max_probability") -> Floats:
 
 
 def auroc_ood(inside: Predictions, outside: Predictions, score: str = "max_probability") -> Value:
-    """Probability that a row of ``inside`` scores higher than one of ``outside``; ties count half; chance is ½.
+    """Compute the AUROC of telling in-distribution from OOD rows by a score.
 
-    >>> near, far = Predictions([[3.0, 0.0], [2.0, 0.0]], [0, 0]), Predictions([[1.0, 0.0], [2.5, 0.0]], [0, 0])
-    >>> auroc_ood(near, far)
-    Value(0.75, n=4, pairs=4, score='max_probability')
+    The AUROC is the probability that a row of ``inside`` scores higher than a row of ``outside``. Ties count half.
+    Chance level is ½.
+
+    Args:
+        inside: predictions on in-distribution rows.
+        outside: predictions of the same model on OOD rows.
+        score: name of the score; see `ood_scores`.
+
+    Returns:
+        The AUROC, in [0, 1].
+
+    Raises:
+        BadInput: when an argument is no `Predictions`, the numbers of classes differ, or there is no such score.
+
+    Example:
+        >>> near, far = Predictions([[3.0, 0.0], [2.0, 0.0]], [0, 0]), Predictions([[1.0, 0.0], [2.5, 0.0]], [0, 0])
+        >>> auroc_ood(near, far)
+        Value(0.75, n=4, pairs=4, score='max_probability')
     """
     return _ranked(auroc_of, inside, outside, score)
 
 
 def fpr95_ood(inside: Predictions, outside: Predictions, score: str = "max_probability") -> Value:
-    """Share of rows of ``outside`` accepted at the highest threshold that accepts 95 % of ``inside``."""
+    """Compute the share of OOD rows accepted at the highest threshold that accepts 95 % of the in-distribution rows.
+
+    Args:
+        inside: predictions on in-distribution rows.
+        outside: predictions of the same model on OOD rows.
+        score: name of the score; see `ood_scores`.
+
+    Returns:
+        The share, in [0, 1]; lower is better.
+
+    Raises:
+        BadInput: when an argument is no `Predictions`, the numbers of classes differ, or there is no such score.
+
+    Example:
+        >>> near, far = Predictions([[3.0, 0.0], [2.0, 0.0]], [0, 0]), Predictions([[1.0, 0.0], [2.5, 0.0]], [0, 0])
+        >>> float(fpr95_ood(near, far))
+        0.5
+    """
     return _ranked(fpr95_of, inside, outside, score)
 
 
 def _ranked(statistic: Callable[..., Value], inside: Predictions, outside: Predictions, score: str) -> Value:
+    """A ranking statistic of the scores of both sets."""
     check_predictions("inside", inside)
     check_predictions("outside", outside)
     if inside.classes != outside.classes:
@@ -116,5 +174,5 @@ def _ranked(statistic: Callable[..., Value], inside: Predictions, outside: Predi
             f"inside and outside must come from one model; they have {inside.classes} and {outside.classes} classes"
         )
     scores = np.concatenate([ood_scores(inside, score), ood_scores(outside, score)])
-    found = statistic(-scores, np.arange(len(scores)) < len(inside))
-    return Value(found, **found.facts, score=score)
+    value = statistic(-scores, np.arange(len(scores)) < len(inside))
+    return Value(value, **value.facts, score=score)

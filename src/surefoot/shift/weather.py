@@ -21,59 +21,118 @@ def snow(
     x: Images,
     draws: Draws,
     mean: float,
-    deviation: float,
+    std: float,
     zoom: float,
     threshold: float,
     radius: int,
     sigma: float,
     mix: float,
 ) -> Images:
-    """Flakes (numbers above a threshold, magnified, streaked downwards) over a whitened image, twice, one turned."""
+    """Whiten the image and add a layer of flakes twice, once rotated by 180°.
+
+    Flakes are random numbers above a threshold, magnified and blurred along a downward line.
+
+    Args:
+        x: (b, h, w, c) images in [0, 1].
+        draws: random numbers of the block.
+        mean: mean of the random numbers.
+        std: standard deviation of the random numbers.
+        zoom: magnification of the flakes, at least 1.
+        threshold: numbers below the threshold are set to 0.
+        radius: the line of the motion blur has 2·radius + 1 pixels.
+        sigma: standard deviation of the motion blur, in pixels.
+        mix: weight of the image, in [0, 1]; the whitened image has weight 1 − mix.
+
+    Returns:
+        (b, h, w, c) images.
+    """
     b, h, w, _ = x.shape
-    layer = np.float32(mean) + np.float32(deviation) * draws.normal(b, h, w, 1)
+    layer = np.float32(mean) + np.float32(std) * draws.normal(b, h, w, 1)
     layer = two_sided(layer, zoom_matrix(h, zoom), zoom_matrix(w, zoom))
     layer = np.clip(np.where(layer < threshold, 0, layer), 0, 1)
     layer = streaked(layer, radius, sigma, draws.uniform(-135, -45, b))
     white = np.maximum(x, _grey(x) * 1.5 + np.float32(0.5))
-    found: Images = np.float32(mix) * x + np.float32(1 - mix) * white + layer + layer[:, ::-1, ::-1]
-    return found
+    snowy: Images = np.float32(mix) * x + np.float32(1 - mix) * white + layer + layer[:, ::-1, ::-1]
+    return snowy
 
 
 def frost(x: Images, draws: Draws, kept: float, strength: float) -> Images:
-    """Ice over the image. Its texture is made here, from veins of a rough plasma; the original takes photographs."""
+    """Add ice to the image; the texture is generated from veins of `plasma`, while the original uses photographs.
+
+    Args:
+        x: (b, h, w, c) images in [0, 1].
+        draws: random numbers of the block.
+        kept: weight of the image.
+        strength: weight of the ice.
+
+    Returns:
+        (b, h, w, c) images.
+    """
     b, h, w, c = x.shape
     veins = 1 - np.abs(2 * plasma(draws, b, h, w, 1.3) - 1)
     ice = (veins**8)[..., None] * (_ICE if c == 3 else _ICE.mean())
-    found: Images = np.float32(kept) * x + np.float32(strength) * ice
-    return found
+    icy: Images = np.float32(kept) * x + np.float32(strength) * ice
+    return icy
 
 
 def fog(x: Images, draws: Draws, strength: float, decay: float) -> Images:
-    """A cloud is added, and the image is scaled back to its brightest pixel."""
+    """Add a cloud of `plasma`, and scale the image by the brightness of its brightest pixel.
+
+    Args:
+        x: (b, h, w, c) images in [0, 1].
+        draws: random numbers of the block.
+        strength: weight of the cloud.
+        decay: roughness of the cloud; see `plasma`.
+
+    Returns:
+        (b, h, w, c) images.
+    """
     b, h, w, _ = x.shape
-    most = x.max(axis=(1, 2, 3), keepdims=True)
+    brightest = x.max(axis=(1, 2, 3), keepdims=True)
     thick = x + np.float32(strength) * plasma(draws, b, h, w, decay)[..., None]
-    found: Images = thick * (most / (most + np.float32(strength)))
-    return found
+    foggy: Images = thick * (brightest / (brightest + np.float32(strength)))
+    return foggy
 
 
 def brightness(x: Images, draws: Draws, more: float) -> Images:
-    """The value of HSV raised: colours scaled so that the largest channel is ``more`` higher, 1 at most."""
+    """Raise the value of HSV: scale colours so that the largest channel increases by ``more``, up to 1.
+
+    Args:
+        x: (b, h, w, c) images in [0, 1].
+        draws: random numbers of the block; not used.
+        more: increase of the largest channel.
+
+    Returns:
+        (b, h, w, c) images.
+    """
     value = x.max(axis=3, keepdims=True)
     raised = np.minimum(value + np.float32(more), 1)
-    found: Images = np.where(value > 0, x * (raised / np.maximum(value, np.float32(1e-6))), raised)
-    return found
+    brighter: Images = np.where(value > 0, x * (raised / np.maximum(value, np.float32(1e-6))), raised)
+    return brighter
 
 
 def spatter(
-    x: Images, draws: Draws, mean: float, deviation: float, sigma: float, threshold: float, strength: float, mud: bool
+    x: Images, draws: Draws, mean: float, std: float, sigma: float, threshold: float, strength: float, mud: bool
 ) -> Images:
-    """Drops of water, lit from one side, or specks of mud where blurred noise is high.
+    """Add drops of water, lit from one side, or specks of mud where blurred noise is high.
 
-    The original finds the edges of the drops by Canny's method; here they are cut from a relief.
+    The original finds the edges of the drops by Canny's method. Here the edges come from a relief filter.
+
+    Args:
+        x: (b, h, w, c) images in [0, 1].
+        draws: random numbers of the block.
+        mean: mean of the noise.
+        std: standard deviation of the noise.
+        sigma: standard deviation of the blur of the noise, in pixels.
+        threshold: the blurred noise is a drop or speck above the threshold.
+        strength: weight of the water, or standard deviation of the blur of the mud in pixels.
+        mud: whether to add mud instead of water.
+
+    Returns:
+        (b, h, w, c) images.
     """
     b, h, w, c = x.shape
-    liquid = blurred(np.float32(mean) + np.float32(deviation) * draws.normal(b, h, w, 1), sigma)
+    liquid = blurred(np.float32(mean) + np.float32(std) * draws.normal(b, h, w, 1), sigma)
     wet = (liquid > threshold).astype(np.float32)
     if mud:
         cover = blurred(wet, strength)
@@ -81,14 +140,24 @@ def spatter(
         return x * (1 - cover) + cover * (_MUD if c == 3 else _MUD.mean())
     drop = wet * np.maximum(filtered(wet, _RELIEF), 0)
     drop /= np.maximum(drop.max(axis=(1, 2, 3), keepdims=True), np.float32(1e-6))
-    found: Images = x + np.float32(strength) * drop**2 * (_WATER if c == 3 else _WATER.mean())
-    return found
+    wetter: Images = x + np.float32(strength) * drop**2 * (_WATER if c == 3 else _WATER.mean())
+    return wetter
 
 
 def plasma(draws: Draws, count: int, height: int, width: int, decay: float) -> Images:
-    """(count, height, width) clouds in [0, 1] by the diamond–square algorithm on a torus.
+    """Generate clouds by the diamond–square algorithm on a torus.
 
-    At each halving of the grid the noise's amplitude falls by decay²: the original scales its noise twice.
+    Every halving of the grid divides the amplitude of the noise by decay², because the original scales its noise twice.
+
+    Args:
+        draws: random numbers of the block.
+        count: number of clouds.
+        height: height in pixels.
+        width: width in pixels.
+        decay: root of the factor between amplitudes, above 1; larger values give smoother clouds.
+
+    Returns:
+        (count, height, width) clouds in [0, 1].
     """
     size = 1 << max(1, int(np.ceil(np.log2(max(height, width)))))
     sky = np.zeros((count, size, size), np.float32)
@@ -106,9 +175,10 @@ def plasma(draws: Draws, count: int, height: int, width: int, decay: float) -> I
         sky[:, half::step, ::step] = below / 4 + noise[:, 2]
         step, amplitude = half, amplitude / decay**2
     low, high = (end(sky, axis=(1, 2), keepdims=True) for end in (np.min, np.max))
-    found: Images = ((sky - low) / np.maximum(high - low, np.float32(1e-6)))[:, :height, :width]
-    return found
+    clouds: Images = ((sky - low) / np.maximum(high - low, np.float32(1e-6)))[:, :height, :width]
+    return clouds
 
 
 def _grey(x: Images) -> Images:
+    """Brightness (b, h, w, 1) of images."""
     return (x @ _GREY)[..., None] if x.shape[3] == 3 else x
