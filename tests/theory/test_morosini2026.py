@@ -337,7 +337,7 @@ def test_squared_error_network(trained):
     jacobian = torch.func.jacrev(lambda w: torch.func.functional_call(net, w, (x[:60],)))(dict(net.named_parameters()))
     rows = torch.cat([j.reshape(60 * 10, -1) for j in jacobian.values()], 1)
     assert ours[0].left == pytest.approx(2 / 10 / 60 * float(torch.linalg.svdvals(rows.detach())[0]) ** 2, rel=1e-3)
-    with pytest.raises(BadInput, match="'ce' or 'mse'"):
+    with pytest.raises(BadInput, match="loss must be one of 'ce', 'mse'"):
         sf.theory.certify(net, x, y, loss="hinge")
 
 
