@@ -190,8 +190,7 @@ def _explain_keys(path: Path, split: str | None, names: list[str]) -> str:
     found = ", ".join(repr(name) for name in names[:8]) or "nothing"
     if splits and split not in splits:
         choices = " or ".join(f"split={name!r}" for name in splits)
-        where = "on the command line --split; surefoot calibrate: --val-split, --test-split"
-        return f"{str(path)!r} holds several sets of predictions; choose {choices} ({where})"
+        return f"{str(path)!r} holds several sets of predictions; choose {choices}"
     want = "'logits' or 'probs' (exactly one), and 'labels'"
     if split is not None:
         want = f"'{split}_logits' or '{split}_probs' (exactly one), and '{split}_labels'"

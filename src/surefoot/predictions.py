@@ -74,7 +74,7 @@ class Predictions:
         if self._looks_softmaxed():
             raise BadInput(
                 "logits must be unnormalised scores; every row lies in [0, 1] and sums to 1, so these are "
-                "probabilities: use Predictions.from_probs (kind='probs' in load, --probs on the command line). "
+                "probabilities: use Predictions.from_probs, or Predictions.load(file, kind='probs'). "
                 "If they truly are logits, add 1 to all of them: nothing else changes"
             )
 

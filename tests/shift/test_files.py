@@ -61,7 +61,7 @@ def test_imagenet_c_without_the_held_out_fifth(tmp_path):
 def test_official_files_that_are_not_there(cifar_c, arguments, said):
     with pytest.raises(BadInput, match=said):
         official(*arguments, cifar_c)
-    with pytest.raises(BadInput, match="--data DIR"):
+    with pytest.raises(BadInput, match=r"give data=\.\.\. or set SUREFOOT_DATA"):
         official("cifar10", "fog", 1, None)
 
 

@@ -135,7 +135,7 @@ def test_nothing_is_written_elsewhere_and_strangers_are_not_let_in(tmp_path):
 
 def test_bad_addresses(tmp_path, monkeypatch):
     pytest.importorskip("ray")
-    with pytest.raises(BadInput, match=r"--ray: no Ray cluster answers at '127\.0\.0\.1:1'"):
+    with pytest.raises(BadInput, match=r"ray=...: no Ray cluster answers at '127\.0\.0\.1:1'"):
         sf.study(small(tables=[]), tmp_path, ray="127.0.0.1:1")
     assert not (tmp_path / "ray").exists()
     monkeypatch.setitem(sys.modules, "ray", None)

@@ -311,6 +311,6 @@ def test_other_versions_are_refused_unless_told(tmp_path):
     (first.folder / "result.json").unlink()
     facts = json.loads((first.folder / "facts.json").read_text())
     (first.folder / "facts.json").write_text(json.dumps(facts | {"torch": "1.0"}))
-    with pytest.raises(BadInput, match=r"began with torch 1.0.*--allow-version-mismatch"):
+    with pytest.raises(BadInput, match=r"began with torch 1.0.*allow_version_mismatch=True"):
         run(spec(steps=4), tmp_path)
     assert run(spec(steps=4), tmp_path, allow_version_mismatch=True).outcome == "finished"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import sys
 
 import typer
@@ -89,6 +90,29 @@ def _renamed(arguments: list[str]) -> list[str]:
     return current
 
 
+# How an error of the library names what the command line calls otherwise: its arguments are flags here.
+_AS_FLAGS = {
+    r"surefoot\.study\(spec, out=\.\.\.\)": "surefoot study STUDY.toml --out DIR",
+    r"surefoot\.train\(spec, out=\.\.\.\)": "surefoot train SPEC.toml --out DIR",
+    r"Predictions\.from_probs, or Predictions\.load\(file, kind='probs'\)": "--probs",
+    r"\bdata=\.\.\.": "--data DIR",
+    r"\bout=\.\.\.": "--out DIR",
+    r"^changes\b": "--set",
+    r"^which\b": "--which",
+    r"\ballow_version_mismatch=True": "--allow-version-mismatch",
+    r"\b(only|port|ray|scale|split)=(?:\.\.\.)?": r"--\1 ",
+}
+
+
+def _as_flags(text: str, command: str = "") -> str:
+    """An error of the library with its arguments as flags of a command."""
+    for argument, flag in _AS_FLAGS.items():
+        text = re.sub(argument, flag, text)
+    if command == "calibrate":
+        text = re.sub(r"--split '\w+'(?: or --split '\w+')*", "them by --val-split and --test-split", text)
+    return re.sub(r"(--\w+) (?=[:;]|$)", r"\1", text)
+
+
 def main() -> None:
     """Run the command line as a process that ends with the exit code of `invoke`."""
     for stream in (sys.stdout, sys.stderr):
@@ -111,13 +135,14 @@ def invoke(arguments: list[str] | None = None) -> int:
 
     code = 0
     try:
-        app(_renamed(sys.argv[1:] if arguments is None else arguments))
+        words = _renamed(sys.argv[1:] if arguments is None else arguments)
+        app(words)
     except SystemExit as done:  # how the command line's own parser ends, well or badly
         code = done.code if isinstance(done.code, int) else 1
         if type(sys.stdout).__name__ == "PacifyFlushWrapper":
             code = 0  # how it marks that the reader of our output has gone (`| head`)
     except SurefootError as error:
-        print(f"surefoot: {plain(str(error))}", file=sys.stderr)
+        print(f"surefoot: {plain(_as_flags(str(error), *words[:1]))}", file=sys.stderr)
         code = error.exit_code
     except KeyboardInterrupt:
         code = 130

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -50,6 +51,19 @@ class Source:
     remedy: str
 
 
+def data_folder(data: str | os.PathLike[str] | None) -> Path | None:
+    """The folder of data sets: the given one, else the one that ``SUREFOOT_DATA`` names, else None.
+
+    Args:
+        data: a folder, or None.
+
+    Returns:
+        The folder's path; None if there is neither.
+    """
+    chosen = os.environ.get("SUREFOOT_DATA") if data is None else data
+    return Path(chosen) if chosen else None
+
+
 def load_set(name: str, root: Path | None) -> DataSet:
     """The data set ``name`` from the folder ``root``; ``arrays:NAME`` is the user's own ``NAME.npz`` there.
 
@@ -64,7 +78,7 @@ def load_set(name: str, root: Path | None) -> DataSet:
     if own is not None and (not own or Path(own).name != own):
         raise BadInput(f"arrays:NAME takes the name of an .npz file in the data folder, not a path; got {own!r}")
     if root is None:
-        raise BadInput(f"{name} needs a folder of data; give --data DIR or set SUREFOOT_DATA")
+        raise BadInput(f"{name} needs a folder of data; give data=... or set SUREFOOT_DATA")
     if own is not None:
         path = root / f"{own.removesuffix('.npz')}.npz"
         if not path.exists():

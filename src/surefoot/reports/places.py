@@ -52,7 +52,7 @@ def places(folder: Path) -> list[Place]:
         raise BadInput(f"there is no folder {str(folder)!r}; give that of a run, of a study, or of several")
     found = list(_search(folder, 0))
     if not found:
-        raise BadInput(f"there is no run in {str(folder)!r}; runs are made by surefoot train SPEC.toml --out DIR")
+        raise BadInput(f"there is no run in {str(folder)!r}; runs are made by surefoot.train(spec, out=...)")
     return _told_apart(folder, found)
 
 

@@ -48,7 +48,7 @@ def official(clean: str, kind: str, severity: int, root: Path | None, size: int 
     kinds_named([kind])
     severity = check_int("severity", severity, 1, 5)
     if root is None:
-        raise BadInput(f"{OFFICIAL[clean]} needs a folder of data; give --data DIR or set SUREFOOT_DATA")
+        raise BadInput(f"{OFFICIAL[clean]} needs a folder of data; give data=... or set SUREFOOT_DATA")
     folder = root / OFFICIAL[clean]
     if clean == "imagenet":
         return _folder(folder / kind / str(severity), size)

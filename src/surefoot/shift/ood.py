@@ -97,7 +97,7 @@ def _own(name: str, own: str, root: Path | None) -> NDArray[Any]:
     if not own or Path(own).name != own:
         raise BadInput(f"arrays:NAME takes the name of an .npz file in the data folder, not a path; got {own!r}")
     if root is None:
-        raise BadInput(f"{name} needs a folder of data; give --data DIR or set SUREFOOT_DATA")
+        raise BadInput(f"{name} needs a folder of data; give data=... or set SUREFOOT_DATA")
     path = root / f"{own.removesuffix('.npz')}.npz"
     try:
         with np.load(path, allow_pickle=False) as file:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from surefoot.data.sets import data_folder
 from surefoot.studies.facts import DatasetIndex
 from surefoot.studies.folder import StudyFolder
 from surefoot.studies.gather import gather
@@ -65,7 +66,7 @@ def study(
 
     Args:
         workers: processes, each with the threads that a run's spec says.
-        data: folder of data sets.
+        data: folder of data sets; by default the one that the environment variable ``SUREFOOT_DATA`` names.
         scale: which of the study's scales; the file's own choice by default.
         only: run those whose label contains this text, in any case.
         retry_failed: also those that failed before.
@@ -82,7 +83,7 @@ def study(
         source = Path(spec).read_bytes()
     else:
         found = spec if isinstance(spec, StudySpec) else study_of(spec)
-    library = DatasetIndex(None if data is None else Path(data))
+    library = DatasetIndex(data_folder(data))
     folder = StudyFolder(Path(out))
     plan = make_plan(found, scale, library)
     with contextlib.ExitStack() as stack:

@@ -61,7 +61,7 @@ def _imported() -> Any:
     try:
         import ray
     except ImportError as error:
-        raise MissingDependency("--ray needs Ray; install it with: pip install 'surefoot[ray]'") from error
+        raise MissingDependency("ray=... needs Ray; install it with: pip install 'surefoot[ray]'") from error
     if ray.is_initialized():
         raise BadInput("ray: this process is connected to a cluster already; call ray.shutdown() first")
     return ray
@@ -106,7 +106,7 @@ def _join(ray: Any, address: str, threads: int) -> None:
         ray.init(address=address, log_to_driver=False, configure_logging=False)
     cpus = ray.cluster_resources().get("CPU", 0.0)
     if cpus < threads:
-        raise BadInput(f"--ray {address!r}: a run takes {threads} CPUs, and the whole cluster has {cpus:.0f}")
+        raise BadInput(f"ray={address!r}: a run takes {threads} CPUs, and the whole cluster has {cpus:.0f}")
 
 
 @contextlib.contextmanager
@@ -136,7 +136,7 @@ def _plainly(what: str) -> Iterator[None]:
         yield
     except (ConnectionError, RuntimeError, TimeoutError, ValueError, OSError) as error:
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise BadInput(f"--ray: {what}: {first}") from error
+        raise BadInput(f"ray=...: {what}: {first}") from error
 
 
 class RayWorker:

@@ -51,7 +51,7 @@ class StudyFolder:
             if before and current_name(str(before.get(key))) != current_name(str(now)):
                 raise BadInput(
                     f"{str(self.path)!r} holds a study with {key} {before.get(key)!r}, not {now!r}; choose "
-                    "another --out"
+                    "another folder by out=..."
                 )
         try:
             self.runs.mkdir(parents=True, exist_ok=True)
@@ -69,12 +69,12 @@ class StudyFolder:
             found = decode_nonfinite(json.loads(_plain_bytes(path)))
         except FileNotFoundError as error:
             raise BadInput(
-                f"there is no study in {str(self.path)!r}; make one with: surefoot study STUDY.toml --out DIR"
+                f"there is no study in {str(self.path)!r}; make one with surefoot.study(spec, out=...)"
             ) from error
         except (OSError, ValueError) as error:
             raise BadInput(f"{str(path)!r} cannot be read: {error}") from error
         if not isinstance(found, dict) or found.get("schema") != SCHEMA or not isinstance(found.get("runs"), list):
-            raise BadInput(f"{str(path)!r} is no study of this version; run surefoot study again, which writes it anew")
+            raise BadInput(f"{str(path)!r} is no study of this version; run the study again")
         return found
 
     def run(self, name: str) -> Path:

@@ -71,7 +71,7 @@ def gather(path: Path) -> GatheredStudy:
             runs,
         )
     except (KeyError, TypeError, AttributeError) as error:
-        raise BadInput(f"{str(path / 'study.json')!r} is harmed ({error!r}); surefoot study writes it anew") from error
+        raise BadInput(f"{str(path / 'study.json')!r} is harmed ({error!r}); run the study again") from error
 
 
 def _one(folder: StudyFolder, run: dict[str, Any], select: Any, method_axis: Any, chosen: Any) -> GatheredRun:

@@ -143,7 +143,7 @@ class Runner:
         if self.plan.study.select is not None:
             self._choose()  # what was chosen before stands, whichever runs this call is about
         if self._only is not None and not self._wanted(self.plan.runs):
-            raise BadInput(f"--only {self._only!r} is in no label; there is {self.plan.runs[0].label!r}, for one")
+            raise BadInput(f"only={self._only!r} is in no label; there is {self.plan.runs[0].label!r}, for one")
         self._folder.begin(self.plan, self._source, self._chosen)
         with self._show, self._signals(), contextlib.closing(self._pool):
             self._admit()

@@ -351,7 +351,7 @@ class StudySpec(_Table):
             return None, ScaleSpec()
         wanted = name or self.scale
         if wanted is None:
-            raise BadInput(f"study {self.name!r} has the scales {', '.join(self.scales)}; choose one with --scale")
+            raise BadInput(f"study {self.name!r} has the scales {', '.join(self.scales)}; choose one by scale=...")
         for scale in (wanted, current_name(wanted), former_name(wanted)):
             if scale in self.scales:
                 return scale, self.scales[scale]
@@ -383,7 +383,7 @@ def table_of(table: Any) -> TableSpec:
     try:
         return TableSpec.model_validate(table)
     except ValidationError as error:
-        raise BadInput("study.json holds a table that is none; surefoot study writes it anew") from error
+        raise BadInput("study.json holds a table that is none; run the study again") from error
 
 
 _KINDS: dict[str, type[BaseModel]] = {"axes": AxisSpec, "select": SelectSpec, "tables": TableSpec, "over": Override}

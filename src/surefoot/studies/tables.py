@@ -48,7 +48,7 @@ def tables_of(study: GatheredStudy, which: str | None = None, specs: Sequence[Ta
     names = [spec.name for spec in wanted]
     if which is not None:
         if which not in names:
-            raise BadInput(f"--which must be one of {', '.join(names)}; got {which!r}{suggest(which, names)}")
+            raise BadInput(f"which must be one of {', '.join(names)}; got {which!r}{suggest(which, names)}")
         wanted = [spec for spec in wanted if spec.name == which]
     if len(wanted) == 1:
         return [_KINDS[wanted[0].kind](study, wanted[0])]

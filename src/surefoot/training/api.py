@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from surefoot.data.sets import data_folder
 from surefoot.training.run import Result, run
 from surefoot.training.spec import RunSpec, read_spec, spec_of
 
@@ -13,11 +14,28 @@ __all__ = ["train"]
 
 
 def train(
-    spec: RunSpec | Mapping[str, Any] | str | Path, out: str | Path = "runs", data: str | Path | None = None
+    spec: RunSpec | Mapping[str, Any] | str | Path,
+    out: str | Path = "runs",
+    data: str | Path | None = None,
+    *,
+    allow_version_mismatch: bool = False,
 ) -> Result:
-    """Run a spec (a file, tables as in one, or a `RunSpec`) under ``out``, or go on with it; see `surefoot train`."""
+    """Train one run, or resume it where it stopped, as the command ``surefoot train`` does.
+
+    Args:
+        spec: a ``.toml`` file, its tables as a mapping, or a `RunSpec`.
+        out: folder of runs; the run's own folder in it is named by the hash of its spec.
+        data: folder of data sets; by default the one that the environment variable ``SUREFOOT_DATA`` names.
+        allow_version_mismatch: resume under another version of torch or numpy, which may change the run's bits.
+
+    Returns:
+        The run's folder, how it ended, its last step and its last reading.
+
+    Raises:
+        BadInput: if the spec, the data or the folder is not as it must be; the text names the remedy.
+    """
     if isinstance(spec, str | Path):
         spec = read_spec(Path(spec))
     elif not isinstance(spec, RunSpec):
         spec = spec_of(dict(spec))
-    return run(spec, Path(out), None if data is None else Path(data))
+    return run(spec, Path(out), data_folder(data), allow_version_mismatch=allow_version_mismatch)

@@ -173,7 +173,7 @@ def _carry_on(spec: RunSpec, ranks: Ranks, folder: Path, data: Prepared, foreign
         if best is not None:
             best.load_state_dict(decode_nonfinite(meta["best"]))
     if ranks.mean(start) != start:
-        raise BadInput(f"the ranks see different checkpoints of {folder.name}; give all the same folder as --out")
+        raise BadInput(f"the ranks see different checkpoints of {folder.name}; give all the same folder by out=...")
     desk = RunWriter(folder, offsets) if ranks.first else NullWriter()
     readings = read_journal(folder / JOURNAL)[0] if ranks.first else []
 
@@ -326,7 +326,7 @@ def _check_facts(folder: Path, data: Prepared, allow_version_mismatch: bool) -> 
         if before.get(name) != now[name] and not allow_version_mismatch:
             raise BadInput(
                 f"this run began with {name} {before.get(name)} and would go on with {now[name]}, which changes its "
-                "bits; go back, choose another --out, or say --allow-version-mismatch"
+                "bits; go back, choose another folder by out=..., or say allow_version_mismatch=True"
             )
 
 

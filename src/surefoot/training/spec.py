@@ -373,7 +373,7 @@ def _keys_at(location: tuple[Any, ...]) -> list[str]:
 def _change(table: dict[str, Any], change: str) -> None:
     key, equals, text = change.partition("=")
     if not equals or not key.strip():
-        raise BadInput(f"--set takes key=value, such as optimizer.lr=0.1; got {change!r}")
+        raise BadInput(f"changes must be key=value, such as optimizer.lr=0.1; got {change!r}")
     try:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
@@ -385,6 +385,6 @@ def _change(table: dict[str, Any], change: str) -> None:
         if isinstance(inner, str):  # loss = "ce", and then loss.gamma is set
             inner = place[part] = {"name": inner}
         if not isinstance(inner, dict):
-            raise BadInput(f"--set {key}: {part!r} is a value, not a table")
+            raise BadInput(f"changes: {key}: {part!r} is a value, not a table")
         place = inner
     place[last] = value

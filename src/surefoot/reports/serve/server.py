@@ -78,7 +78,7 @@ def listen(port: int) -> socket.socket:
         door.close()
         taken = error.errno == errno.EADDRINUSE
         raise BadInput(
-            f"--port {port} is {'taken' if taken else f'refused ({error.strerror})'}; "
+            f"port={port} is {'taken' if taken else f'refused ({error.strerror})'}; "
             "choose another, or leave it out for a free one"
         ) from error
     return door
