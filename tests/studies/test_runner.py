@@ -570,7 +570,7 @@ def test_a_call_about_some_runs_keeps_what_was_chosen(tmp_path, stand_in):
     stand_in(
         "name = order['id']; place = os.path.join(order['out'], name); os.mkdir(place); "
         "open(os.path.join(place, 'result.json'), 'w').write(json.dumps({'outcome': 'finished', 'step': 1, "
-        "'final': {'val.nll': order['spec']['rule']['lr']}})); "
+        "'final': {'val.nll': order['spec']['optimizer']['lr']}})); "
         "tell(type='ended', outcome='finished', step=1, fresh=True, id=name, ece=0.1)"
     )
     assert sf.study(study, tmp_path).count("finished") == 3
