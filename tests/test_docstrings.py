@@ -17,6 +17,7 @@ DONE = [
     "surefoot.columns",
     "surefoot.ensembles",
     "surefoot.files",
+    "surefoot.integrations",
     "surefoot.margins",
     "surefoot.metrics",
     "surefoot.models",
@@ -66,7 +67,9 @@ def constructor(kind: type) -> Callable[..., Any] | None:
     for base in kind.__mro__:
         for name in ("__init__", "__new__"):
             if name in vars(base):
-                return vars(base)[name] if base.__module__.startswith("surefoot") else None
+                make = vars(base)[name]
+                # The `__init__` of a Protocol is typing's.
+                return make if getattr(make, "__module__", "").startswith("surefoot") else None
     return None
 
 

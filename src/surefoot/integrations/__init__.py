@@ -1,4 +1,4 @@
-"""Into training that others wrote: Lightning, Hugging Face, torchmetrics, loggers. Each is imported when asked for."""
+"""Integrations with other training code: Lightning, Hugging Face, torchmetrics, loggers; imported on first access."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
+    """Import an integration on first access."""
     if name not in __all__:
         raise AttributeError(f"module 'surefoot.integrations' has no attribute {name!r}; it has {', '.join(__all__)}")
     return importlib.import_module(f"surefoot.integrations.{name}")
 
 
 def __dir__() -> list[str]:
+    """List the integrations as well, imported or not."""
     return sorted({*globals(), *__all__})

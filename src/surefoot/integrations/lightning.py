@@ -1,4 +1,4 @@
-"""Readings along a `Trainer.fit` of Lightning, by a callback; see docs/INTEGRATIONS.md."""
+"""A callback that takes readings during a `Trainer.fit` of Lightning; see docs/INTEGRATIONS.md."""
 
 from __future__ import annotations
 
@@ -26,20 +26,33 @@ __all__ = ["SurefootCallback"]
 
 
 class SurefootCallback(Callback):
-    """A `surefoot.Tracker` along a fit: steps are Lightning's ``global_step``, the optimizer's own updates.
+    """A callback that runs a `surefoot.Tracker` during a fit.
 
-    The run is the same with and without it, to the bit. Each reading goes to ``out`` and to the trainer's loggers too.
-    Lightning's checkpoints hold the tracker's state: with ``fit(ckpt_path=...)`` the journal goes on where it was.
+    The tracker counts Lightning's ``global_step``, the updates of the optimizer. The callback leaves the run
+    bit-exactly as it is. Every reading is written to ``out`` and to the loggers of the trainer. Lightning's checkpoints
+    contain the state of the tracker, and ``fit(ckpt_path=...)`` continues the journal.
+
+    Every rank is given all rows and reads a share of them. Readings are of all rows, and rank 0 writes the readings.
 
     Args:
-        train, test, val: what to read, as in `surefoot.Tracker`: (inputs, labels), or a loader of such pairs. Every
-            rank is given all of them and reads its share; readings are of all rows, and rank 0 writes.
-        model: from inputs to logits; the LightningModule itself by default, whose ``forward`` must give them.
-        name: tells several of these callbacks of one trainer apart in its checkpoints.
-        options: further arguments of `surefoot.Tracker`: ``every``, ``budget``, ``out``, ``loss``, ...
+        train: training rows to read, as in `surefoot.Tracker`: (inputs, labels), or a loader of such pairs.
+        test: test rows to read.
+        val: validation rows to read, or None.
+        model: a module from inputs to logits; None takes the LightningModule, whose ``forward`` must return logits.
+        name: distinguishes several of these callbacks of one trainer in the checkpoints.
+        options: further arguments of `surefoot.Tracker`: ``every``, ``budget``, ``out``, ``loss`` and so on.
 
     Attributes:
-        tracker: the tracker, once training began; ``tracker.readings`` are those of this process.
+        tracker: the tracker, or None before training begins; ``tracker.readings`` are the readings of this process.
+
+    Raises:
+        BadInput: when there is no such option.
+
+    Example:
+        >>> import torch
+        >>> rows = torch.zeros(4, 2), torch.zeros(4, dtype=torch.int64)
+        >>> SurefootCallback(train=rows, test=rows, every=100).tracker is None  # Trainer(callbacks=[...]) takes it
+        True
     """
 
     def __init__(
@@ -59,19 +72,38 @@ class SurefootCallback(Callback):
 
     @property
     def state_key(self) -> str:
-        """Under which Lightning keeps the state."""
+        """Key of the state in Lightning's checkpoints."""
         return super().state_key + (f"({self._name})" if self._name else "")
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Before a checkpoint is loaded: `validate` and `test` load one too, which no journal must go back to."""
+        """Note the stage before a checkpoint is loaded.
+
+        `validate` and `test` also load checkpoints; the journal must not return to those.
+
+        Args:
+            trainer: the trainer.
+            pl_module: the LightningModule.
+            stage: ``"fit"``, ``"validate"``, ``"test"`` or ``"predict"``.
+        """
         self._fitting, self._loaded = stage == "fit", None
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Make the tracker, where Lightning has loaded its checkpoint and made the optimizers, and read."""
-        for each in trainer.optimizers:
-            _check_two_passes(each, trainer, pl_module)
+        """Make the tracker and take the first reading.
+
+        At this point, Lightning has loaded its checkpoint and made the optimizers.
+
+        Args:
+            trainer: the trainer.
+            pl_module: the LightningModule.
+
+        Raises:
+            BadInput: when the trainer cannot run an optimizer of two gradients as configured, or rows differ between
+                ranks.
+        """
+        for optimizer in trainer.optimizers:
+            _check_two_passes(optimizer, trainer, pl_module)
         begun = trainer.global_step
-        # A second fit of the same trainer goes on as a loaded checkpoint does.
+        # A second fit of the same trainer continues as after loading a checkpoint.
         before = self._loaded or (self.state_dict() if begun else {})
         self._loaded = None
         options: Options = {**self._options}
@@ -93,51 +125,80 @@ class SurefootCallback(Callback):
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Read, if a step was taken and a reading is due; micro-batches of one step share its number."""
+        """Take a reading if a step was taken and a reading is due; micro-batches of one step share the step's number.
+
+        Args:
+            trainer: the trainer.
+            pl_module: the LightningModule.
+            outputs: not used.
+            batch: not used.
+            batch_idx: not used.
+        """
         assert self.tracker is not None
         if trainer.global_step:
             self.tracker.step(trainer.global_step - 1)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Close the journal."""
+        """Close the journal.
+
+        Args:
+            trainer: the trainer.
+            pl_module: the LightningModule.
+        """
         self._close()
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        """Close the journal."""
+        """Close the journal.
+
+        Args:
+            trainer: the trainer.
+            pl_module: the LightningModule.
+            exception: not used.
+        """
         self._close()
 
     def state_dict(self) -> dict[str, Any]:
-        """For Lightning's checkpoint."""
+        """Return the state of the tracker for Lightning's checkpoint.
+
+        Returns:
+            The state; empty before training begins.
+        """
         if self.tracker is None:
             return {}
         tensors, plain = self.tracker.state_dict()
         return {"tensors": tensors, "plain": plain}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """From Lightning's checkpoint, before there is a tracker."""
+        """Keep the state of Lightning's checkpoint until the tracker is made.
+
+        Args:
+            state_dict: a result of `state_dict`.
+        """
         if self._fitting:
             self._loaded = state_dict
 
     def _close(self) -> None:
+        """Close the journal if there is a tracker."""
         if self.tracker is not None:
             self.tracker.__exit__(None, None, None)
 
 
 class _TrainersLogger:
-    """One of the trainer's loggers as one of ours."""
+    """A logger of the trainer as a logger of the tracker."""
 
     def __init__(self, logger: Logger) -> None:
         self._logger, self.told_as = logger, type(logger).__name__
 
     def log(self, reading: Mapping[str, Any]) -> None:
+        """Write the numbers of a reading."""
         self._logger.log_metrics(numbers_of(reading), reading["step"])
 
     def close(self) -> None:
-        """The trainer closes its loggers itself."""
+        """Do nothing: the trainer closes its loggers."""
 
 
 def _check_two_passes(optimizer: Optimizer, trainer: Trainer, module: LightningModule) -> None:
-    """A clear error, before the first step, for what a rule of two gradients cannot do under a Trainer."""
+    """A clear error, before the first step, where the trainer cannot run an optimizer of two gradients."""
     if not getattr(optimizer, "needs_closure", False) or not module.automatic_optimization:
         return
     name = type(optimizer).__name__

@@ -1,4 +1,4 @@
-"""What a callback hands on to the `Tracker` that it makes when training begins: options, and this rank's rows."""
+"""Options that callbacks pass to the `Tracker`, and the rows that this rank reads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,20 @@ __all__ = ["Options", "check_callback_options", "own_rows"]
 
 
 class Options(TypedDict, total=False):
-    """Arguments of `surefoot.Tracker` by name; those that a framework knows itself are not among them."""
+    """Arguments of `surefoot.Tracker` that a framework does not provide; `surefoot.Tracker` describes them.
+
+    Attributes:
+        loss: the loss of the training.
+        every: number of steps between readings.
+        budget: share of the cost of training that readings may take.
+        batch_size: number of rows in a step of the training.
+        out: folder of the journal.
+        seed: seed of the random numbers of the tracker.
+        eps: radius of the ball for robust margins.
+        norm: norm of the ball.
+        loggers: further loggers of the readings.
+        sample: number of examples whose curvature is measured.
+    """
 
     loss: LossLike
     every: int | Cadence | Mapping[str, int | Cadence] | None
@@ -35,13 +48,38 @@ class Options(TypedDict, total=False):
 
 
 def check_callback_options(options: Options) -> Options:
-    """``options``, or a clear error for a name that is none of them: now, not when training begins."""
+    """Check the names of options before training begins.
+
+    Args:
+        options: options by name.
+
+    Returns:
+        The options.
+
+    Raises:
+        BadInput: when there is no such option.
+
+    Example:
+        >>> check_callback_options({"every": 100})
+        {'every': 100}
+    """
     check_options("SurefootCallback", options, list(Options.__annotations__))
     return options
 
 
 def own_rows(name: str, given: Split) -> tuple[Tensor, Tensor]:
-    """This rank's share of inputs and labels that every rank was given whole; all of them for a process alone."""
+    """Return this rank's share of rows that all ranks were given; a single process reads all rows.
+
+    Args:
+        name: name of the argument, for errors.
+        given: (inputs, labels), or a loader of such pairs; the same on every rank.
+
+    Returns:
+        Inputs and labels of this rank.
+
+    Raises:
+        BadInput: when the rows cannot be read, differ between ranks, or are fewer than the ranks.
+    """
     ranks = all_ranks()
     with ranks.agreeing():
         inputs, labels = as_split(name, given)

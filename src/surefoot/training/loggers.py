@@ -14,20 +14,31 @@ __all__ = ["Logger", "Loggers", "numbers_of"]
 
 
 class Logger(Protocol):
-    """What is told of every reading."""
+    """The protocol of an object that receives every reading."""
 
     def log(self, reading: Mapping[str, Any]) -> None:
-        """Take a reading: its ``"step"``, numbers by name, and a few lists and tables; see `numbers_of`."""
+        """Receive a reading.
+
+        Args:
+            reading: the ``"step"``, numbers by name, and some lists and tables; see `numbers_of`.
+        """
 
     def close(self) -> None:
-        """No reading follows: the tracker was left."""
+        """Receive the end: the tracker was left, and no reading follows."""
 
 
 def numbers_of(reading: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers of a reading by name, without its step.
+    """Select the numbers of a reading, without its step.
 
-    >>> numbers_of({"step": 50, "train.ece": 0.02, "diverged": True, "train.regime": "overlap", "train.tail": {}})
-    {'train.ece': 0.02, 'diverged': 1.0}
+    Args:
+        reading: the reading.
+
+    Returns:
+        The numbers by name; booleans as 0 or 1.
+
+    Example:
+        >>> numbers_of({"step": 50, "train.ece": 0.02, "diverged": True, "train.regime": "overlap", "train.tail": {}})
+        {'train.ece': 0.02, 'diverged': 1.0}
     """
     return {name: float(value) for name, value in reading.items() if name != "step" and isinstance(value, int | float)}
 
