@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -13,7 +13,8 @@ from surefoot.errors import BadInput
 from surefoot.metrics.registry import check_validation
 from surefoot.spellings import current_key, current_keys, current_name, former_name
 from surefoot.studies.measures import check_measure
-from surefoot.training.spec import clear_error, read_toml
+from surefoot.training.spec import read_toml
+from surefoot.training.spec_errors import clear_error
 from surefoot.validation import suggest
 
 __all__ = [
@@ -61,6 +62,8 @@ class Override(_Table):
     Written as a list, as ``{ key = …, values = … }`` with one of the two or both, or as ``false``.
     """
 
+    form: ClassVar = "a list of values, a table with key or values, or false"
+    hidden: ClassVar = ("absent",)
     key: str | None = None
     values: tuple[Any, ...] | None = None
     absent: bool = False
@@ -113,6 +116,8 @@ class EntrySpec(BaseModel):
 class AxisSpec(_Table):
     """An axis: a list of entries, or a key with its values."""
 
+    form: ClassVar = "a list of entries, or a table with a key and values"
+    hidden: ClassVar = ("entries",)
     entries: tuple[EntrySpec, ...] = ()
     key: str | None = None
     values: tuple[Any, ...] = ()
@@ -249,7 +254,7 @@ class TableSpec(_Table):
 class StudySpec(_Table):
     """A whole study."""
 
-    name: str = Field(pattern=f"^{_NAME}$")
+    name: str = Field(pattern=f"^{_NAME}$", description="a name of letters, digits, '.', '_' and '-'")
     base: dict[str, Any]
     axes: dict[str, AxisSpec] = {}
     zip: dict[str, tuple[str, ...]] = {}
@@ -375,7 +380,7 @@ def study_of(table: Mapping[str, Any], source: str = "study") -> StudySpec:
     try:
         return StudySpec.model_validate(dict(table))
     except ValidationError as error:
-        raise clear_error(error, source, _keys_at, lambda part: part == "entries") from error
+        raise clear_error(error, StudySpec, source) from error
 
 
 def table_of(table: Any) -> TableSpec:
@@ -384,14 +389,3 @@ def table_of(table: Any) -> TableSpec:
         return TableSpec.model_validate(table)
     except ValidationError as error:
         raise BadInput("study.json holds a table that is none; run the study again") from error
-
-
-_KINDS: dict[str, type[BaseModel]] = {"axes": AxisSpec, "select": SelectSpec, "tables": TableSpec, "over": Override}
-
-
-def _keys_at(location: tuple[Any, ...]) -> list[str]:
-    """The keys of the innermost table on the way to a place."""
-    found: type[BaseModel] = StudySpec
-    for part in location:
-        found = _KINDS.get(str(part), found)
-    return [name for name in found.model_fields if name not in ("entries", "absent")]

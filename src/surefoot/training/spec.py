@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 import re
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -17,7 +16,7 @@ from surefoot.metrics.registry import check_validation
 from surefoot.spellings import current_key, current_keys, former_keys
 from surefoot.training.cadence import GROUPS
 from surefoot.training.records import canonical
-from surefoot.validation import suggest
+from surefoot.training.spec_errors import clear_error
 
 __all__ = [
     "BestSpec", "DataSpec", "Named", "RunSpec", "ScheduleSpec", "ShiftSpec", "StopSpec", "TrackSpec", "number_of",
@@ -54,6 +53,7 @@ class Named(BaseModel):
     """A name and its own arguments, which the thing of that name checks."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
+    form: ClassVar = "a name, or a table with a name"
     name: str
 
     @property
@@ -109,6 +109,7 @@ class StopSpec(_Table):
 class CadenceSpec(_Table):
     """How often a group of readings is taken: every so many steps, or at that many log-spaced steps."""
 
+    form: ClassVar = "a number of steps, a table with every or log,"
     every: int | None = Field(default=None, ge=1)
     log: int | None = Field(default=None, ge=2)
 
@@ -322,12 +323,7 @@ def spec_of(table: dict[str, Any], source: str = "spec") -> RunSpec:
     try:
         return RunSpec.model_validate(current_keys(table))
     except ValidationError as error:
-        raise clear_error(error, source, _keys_at, _internal) from error
-
-
-def _internal(part: Any) -> bool:
-    """Whether a part of a place is pydantic's word for a choice of types, which no file holds."""
-    return str(part).endswith("Spec") or "[" in str(part)
+        raise clear_error(error, RunSpec, source) from error
 
 
 def _check_finite(value: Any, source: str, place: str) -> None:
@@ -340,34 +336,6 @@ def _check_finite(value: Any, source: str, place: str) -> None:
             _check_finite(item, source, place)
     elif isinstance(value, float) and not abs(value) <= _LARGEST:
         raise BadInput(f"{source}: {place} must be a finite number; got {value}")
-
-
-def clear_error(
-    error: ValidationError, source: str, keys_at: Callable[[tuple[Any, ...]], list[str]], hidden: Callable[[Any], bool]
-) -> BadInput:
-    """pydantic's first complaint as one sentence: the key, what it must be, what it was, and the nearest right name."""
-    first = error.errors()[0]
-    parts = [str(part) for part in first["loc"] if not hidden(part)]
-    place = ".".join(parts)
-    message = f"{source}: {place}{': ' if place else ''}{first['msg'].removeprefix('Value error, ')}"
-    if first["type"] == "extra_forbidden":
-        known = keys_at(first["loc"][:-1])
-        hint = suggest(parts[-1], known) or (f"; there are {', '.join(known)}" if known else "")
-        message = f"{source}: there is no key {place!r}{hint}"
-    elif first["type"] not in ("missing", "value_error"):
-        message += f"; got {first['input']!r}"
-    return BadInput(message)
-
-
-def _keys_at(location: tuple[Any, ...]) -> list[str]:
-    found: Any = RunSpec
-    for part in location:
-        field = found.model_fields.get(str(part)) if hasattr(found, "model_fields") else None
-        if field is None:
-            return []
-        options = getattr(field.annotation, "__args__", (field.annotation,))
-        found = next((each for each in options if hasattr(each, "model_fields")), None)
-    return list(found.model_fields) if found is not None else []
 
 
 def _change(table: dict[str, Any], change: str) -> None:
