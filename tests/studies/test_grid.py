@@ -172,7 +172,7 @@ REFUSED = {
     "a value twice": ({"axes": {"lr": {"key": "optimizer.lr", "values": [1, 1]}}}, "given twice"),
     "a table as value": ({"axes": {"lr": {"key": "optimizer.lr", "values": [{}]}}}, "for tables take entries"),
     "a name twice": ({"axes": {"method": [METHOD[0], METHOD[0]]}}, "two entries have the same name"),
-    "an entry without a name": ({"axes": {"method": [{"optimizer": "sgd"}]}}, "the key .axes.method.0.name. is missing"),
+    "an entry without a name": ({"axes": {"method": [{"optimizer": "sgd"}]}}, "method.0.name. is missing"),
     "the same run twice": ({"axes": {"method": [METHOD[0], METHOD[0] | {"name": "SGD again"}]}}, "are the same run"),
     "the same label twice": (
         {"axes": {"a": [METHOD[0] | {"name": "A B"}, METHOD[1] | {"name": "A"}],
