@@ -4,11 +4,10 @@ from typing import TYPE_CHECKING
 
 from surefoot.deprecated import renamed_names
 from surefoot.models.cnn import LeNet, SmallCNN
-from surefoot.models.deep_resnet import ResNet
 from surefoot.models.mlp import MLP
 from surefoot.models.pyramidnet import PyramidNet
 from surefoot.models.registry import MODELS, build_model
-from surefoot.models.resnet import CifarResNet
+from surefoot.models.resnet import CifarResNet, ResNet
 from surefoot.models.vit import ViT
 from surefoot.models.wide_resnet import WideResNet
 

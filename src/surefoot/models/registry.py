@@ -12,10 +12,9 @@ from torch import nn
 
 from surefoot.errors import BadInput
 from surefoot.models.cnn import LeNet, SmallCNN
-from surefoot.models.deep_resnet import ResNet
 from surefoot.models.mlp import MLP
 from surefoot.models.pyramidnet import PyramidNet
-from surefoot.models.resnet import CifarResNet
+from surefoot.models.resnet import CifarResNet, ResNet
 from surefoot.models.vit import ViT
 from surefoot.models.wide_resnet import WideResNet
 from surefoot.validation import check_options, suggest

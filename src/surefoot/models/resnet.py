@@ -1,4 +1,8 @@
-"""Residual networks for 32×32 images (He et al. 2016, Section 4.2): depth 6n + 2, widths 16, 32, 64."""
+"""Residual networks (He et al. 2016).
+
+`CifarResNet` is Section 4.2, for 32×32 images: depth 6n + 2, widths 16, 32, 64. `ResNet` is Section 4.1: 18, 34 and 50
+layers for large images, or with a small stem for 32×32 images.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +10,9 @@ from torch import Tensor, nn
 from torch.nn.functional import pad, relu
 
 from surefoot.errors import BadInput
-from surefoot.models.layout import channels_last
-from surefoot.models.start import he_normal
+from surefoot.models.convolution import channels_last, he_normal
 
-__all__ = ["CifarResNet"]
+__all__ = ["CifarResNet", "ResNet"]
 
 
 class CifarResNet(nn.Module):
@@ -80,3 +83,90 @@ class _Block(nn.Module):
         if self.more:
             short = pad(short, (0, 0, 0, 0, 0, self.more))
         return relu(hidden + short)
+
+
+# depth: (number of blocks of every stage, whether blocks are bottlenecks)
+_DEPTHS = {18: ((2, 2, 2, 2), False), 34: ((3, 4, 6, 3), False), 50: ((3, 4, 6, 3), True)}
+
+
+class ResNet(nn.Module):
+    """Residual network of 18, 34 or 50 layers.
+
+    Args:
+        depth: number of layers: 18, 34 or 50.
+        classes: number of classes k.
+        stem: ``"small"`` for a 3×3 convolution without pooling (32×32 images), or ``"large"`` for a 7×7 convolution
+            and pooling (ImageNet).
+        dropout: rate of the dropout before the last layer, in [0, 1].
+
+    Raises:
+        BadInput: when ``depth`` or ``stem`` is not as described.
+
+    Example:
+        >>> sum(p.numel() for p in ResNet(18).parameters())
+        11173962
+
+    References:
+        He, Zhang, Ren & Sun (2016), "Deep Residual Learning for Image Recognition", Section 4.1.
+    """
+
+    def __init__(self, depth: int, classes: int = 10, stem: str = "small", dropout: float = 0.0) -> None:
+        if depth not in _DEPTHS:
+            raise BadInput(f"depth must be one of {', '.join(map(str, _DEPTHS))}; got {depth}")
+        if stem not in ("small", "large"):
+            raise BadInput(f"stem must be 'small' or 'large'; got {stem!r}")
+        super().__init__()
+        stages, bottleneck = _DEPTHS[depth]
+        if stem == "small":
+            self.stem = nn.Sequential(nn.Conv2d(3, 64, 3, padding=1, bias=False), nn.BatchNorm2d(64), nn.ReLU())
+        else:
+            first = nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False)
+            self.stem = nn.Sequential(first, nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1))
+        blocks: list[nn.Module] = []
+        inside = 64
+        for stage, count in enumerate(stages):
+            for place in range(count):
+                block = _LargeBlock(inside, 64 << stage, stride=2 if stage and not place else 1, bottleneck=bottleneck)
+                blocks.append(block)
+                inside = block.outside
+        self.blocks = nn.Sequential(*blocks)
+        self.dropout = nn.Dropout(dropout)
+        self.head = nn.Linear(inside, classes)
+        he_normal(self)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Compute logits.
+
+        Args:
+            images: (b, 3, h, w).
+
+        Returns:
+            (b, k) logits.
+        """
+        hidden = self.blocks(self.stem(channels_last(images))).mean(dim=(2, 3))
+        logits: Tensor = self.head(self.dropout(hidden))
+        return logits
+
+
+class _LargeBlock(nn.Module):
+    """Two 3×3 convolutions, or a bottleneck 1×1, 3×3, 1×1 that widens fourfold; a projection where shapes differ."""
+
+    def __init__(self, inside: int, width: int, stride: int, bottleneck: bool) -> None:
+        super().__init__()
+        self.outside = 4 * width if bottleneck else width
+        if bottleneck:
+            shapes = [(inside, width, 1, 1), (width, width, 3, stride), (width, self.outside, 1, 1)]
+        else:
+            shapes = [(inside, width, 3, stride), (width, width, 3, 1)]
+        layers: list[nn.Module] = []
+        for a, b, size, by in shapes:
+            layers += [nn.Conv2d(a, b, size, by, padding=size // 2, bias=False), nn.BatchNorm2d(b), nn.ReLU()]
+        self.path = nn.Sequential(*layers[:-1])
+        self.short: nn.Module = nn.Identity()
+        if stride != 1 or inside != self.outside:
+            projection = nn.Conv2d(inside, self.outside, 1, stride, bias=False)
+            self.short = nn.Sequential(projection, nn.BatchNorm2d(self.outside))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Path plus shortcut."""
+        return relu(self.path(x) + self.short(x))

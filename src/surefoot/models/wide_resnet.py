@@ -6,8 +6,7 @@ from torch import Tensor, nn
 from torch.nn.functional import relu
 
 from surefoot.errors import BadInput
-from surefoot.models.layout import channels_last
-from surefoot.models.start import he_normal
+from surefoot.models.convolution import channels_last, he_normal
 
 __all__ = ["WideResNet"]
 
