@@ -14,7 +14,8 @@ from sklearn.datasets import load_digits
 
 from surefoot.data.augment import crop_and_flip
 from surefoot.data.prepare import prepare
-from surefoot.data.sets import SETS, DataSet, load_set
+from surefoot.data.registry import DATASETS
+from surefoot.data.sets import DataSet, load_set
 from surefoot.errors import BadInput
 from surefoot.seeds import derive, generator
 
@@ -133,7 +134,7 @@ def test_arrays_of_the_user(tmp_path):
 
 
 def test_missing_data_says_what_to_do(tmp_path):
-    for name in SETS:
+    for name in DATASETS:
         if name != "digits":
             with pytest.raises(BadInput, match=r"not in the data folder; (fetch|put)"):
                 load_set(name, tmp_path)

@@ -4,21 +4,36 @@ import inspect
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from typer.testing import CliRunner
 
 import surefoot as sf
 from surefoot.cli import app
+from surefoot.data.registry import DATASETS
 from surefoot.ensembles import BatchEnsemble
 from surefoot.ensembles.registry import ENSEMBLES
 from surefoot.errors import BadInput
 from surefoot.losses.registry import LOSSES
 from surefoot.metrics.registry import METRICS, higher_is_better, tracked_metrics
 from surefoot.metrics.value import Value
+from surefoot.models.registry import MODELS
 from surefoot.optim.registry import OPTIMIZERS
+from surefoot.posthoc.calibrator import Calibrator
+from surefoot.posthoc.registry import CALIBRATORS, build_calibrator
 from surefoot.predictions import Predictions
-from surefoot.registry import EnsembleEntry, Entry, LossEntry, MetricEntry, OptimizerEntry, table
+from surefoot.registry import (
+    CalibratorEntry,
+    DatasetEntry,
+    EnsembleEntry,
+    Entry,
+    LossEntry,
+    MetricEntry,
+    OptimizerEntry,
+    resolve,
+    table,
+)
 from surefoot.reports.page.payload import payload
 from surefoot.studies.costs import cost_of
 from surefoot.studies.facts import DatasetIndex
@@ -29,13 +44,17 @@ from surefoot.studies.select import choose
 from surefoot.studies.spec import study_of
 from surefoot.training.checkpoint import load_best
 from surefoot.training.journal import read_journal
+from surefoot.training.opened import open_run
 from surefoot.training.run import run
 from tests.losses import cases as loss_cases
 from tests.optim import cases as optimizer_cases
 from tests.studies.cases import small
 from tests.training.test_runs import RULES, Killed, files, spec
 
-TABLES = {"metric": METRICS, "optimizer": OPTIMIZERS, "loss": LOSSES, "ensemble": ENSEMBLES}
+TABLES = {
+    "metric": METRICS, "optimizer": OPTIMIZERS, "loss": LOSSES, "ensemble": ENSEMBLES, "model": MODELS,
+    "calibrator": CALIBRATORS, "data set": DATASETS,
+}  # fmt: skip
 ENTRIES = [pytest.param(entry, id=f"{kind} {name}") for kind, rows in TABLES.items() for name, entry in rows.items()]
 
 
@@ -46,6 +65,8 @@ def test_every_entry_is_true_of_its_builder(entry):
     known = inspect.signature(entry.resolve()).parameters
     assert {*entry.fixed, *entry.given} <= set(known)
     assert not {*entry.fixed} & {*entry.given}
+    for reference in (getattr(entry, "module", None), getattr(entry, "fetch", None)):
+        assert reference is None or callable(resolve(reference))
 
 
 @pytest.mark.parametrize("rows", TABLES.values(), ids=TABLES)
@@ -263,3 +284,96 @@ def test_an_ensemble_trains_and_has_a_cost(monkeypatch, tmp_path):
     check_parts(spec(ensemble={"name": "twice", "copies": 3}), (1, 8, 8), 10)
     with pytest.raises(BadInput, match="ensemble twice has no option 'members'; it has copies"):
         run(spec(ensemble={"name": "twice", "members": 3}), tmp_path)
+
+
+# --- one more model -----------------------------------------------------------------------------------------------
+
+
+class Linear(torch.nn.Sequential):
+    def __init__(self, features, classes, bias=True):
+        super().__init__(torch.nn.Flatten(), torch.nn.Linear(features, classes, bias))
+
+
+def test_a_model_trains_opens_and_is_checked(monkeypatch, tmp_path):
+    entry = Entry("linear", "tests.test_registry:Linear", given=("features", "classes"))
+    monkeypatch.setitem(MODELS, entry.name, entry)
+    done = run(spec(model={"name": "linear", "bias": False}), tmp_path)
+    assert [tuple(p.shape) for p in open_run(done.folder).model.parameters()] == [(10, 64)]
+    check_parts(spec(model="linear"), (1, 8, 8), 10)
+    with pytest.raises(BadInput, match="linear has no option 'features'; it has bias"):
+        run(spec(model={"name": "linear", "features": 3}), tmp_path)
+
+
+# --- one more calibrator ------------------------------------------------------------------------------------------
+
+
+class Sharpened(Calibrator):
+    """Logits times a factor that makes the mean confidence the accuracy, roughly."""
+
+    method = "sharpened"
+    learned = ("factor_",)
+
+    def _fit(self, p):
+        self.factor_ = float(sf.metrics.accuracy(p) / sf.metrics.mean_confidence(p))
+
+    def _map(self, p):
+        return np.asarray(p.log_probs) * self.factor_, "logits"
+
+
+class SharpenedModule(torch.nn.Module):
+    def __init__(self, calibrator):
+        super().__init__()
+        self.factor = calibrator.factor_
+
+    def forward(self, logits):
+        return torch.log_softmax(torch.log_softmax(logits.double(), 1) * self.factor, 1)
+
+
+def test_a_calibrator_is_chosen_saved_and_deployed(monkeypatch, tmp_path):
+    entry = CalibratorEntry(
+        "sharpened", "tests.test_registry:Sharpened", module="tests.test_registry:SharpenedModule", keeps_order=True
+    )
+    monkeypatch.setitem(CALIBRATORS, entry.name, entry)
+    random = np.random.default_rng(0)
+    p = Predictions(3 * random.normal(size=(200, 3)), random.integers(0, 3, 200))
+    assert "sharpened" in {each.name for each in sf.posthoc.Auto(nested=False).fit(p).scores_}
+    fitted = build_calibrator("sharpened").fit(p)
+    fitted.save(tmp_path / "map.json")
+    again = sf.posthoc.load(tmp_path / "map.json").apply(p)
+    assert (again.probs == fitted.apply(p).probs).all()
+    module = fitted.to_module()(torch.tensor(p.logits.copy())).exp().numpy()
+    np.testing.assert_allclose(module, again.probs, atol=1e-12)
+    p.save(tmp_path / "p.npz")
+    files = str(tmp_path / "p.npz"), str(tmp_path / "p.npz")
+    found = CliRunner().invoke(app, ["calibrate", *files, "--method", "sharpened", "--json"])
+    assert json.loads(found.stdout)["method"] == "sharpened"
+
+
+# --- one more data set --------------------------------------------------------------------------------------------
+
+
+def stripes(root, width):
+    """Images of two kinds: of rows, and of columns."""
+    if not (root / "stripes.txt").exists():
+        return None
+    labels = np.arange(60) % 2
+    lines = np.indices((8, width))[labels] % 2 * 15 + np.arange(60)[:, None, None] % 3
+    images = lines.astype(np.uint8)[..., None]
+    return images, labels, images[:30], labels[:30]
+
+
+def test_a_data_set_is_listed_and_trained_on(monkeypatch, tmp_path):
+    entry = DatasetEntry(
+        "stripes", "tests.test_registry:stripes", fixed={"width": 8}, given=("root",), what="60 images of stripes",
+        remedy="write stripes.txt there",
+    )  # fmt: skip
+    monkeypatch.setitem(DATASETS, entry.name, entry)
+    one = spec(data={"name": "stripes"}, stop={"steps": 4, "batch": 20})
+    with pytest.raises(BadInput, match=r"stripes is not in the data folder; write stripes\.txt there"):
+        run(one, tmp_path, tmp_path)
+    (tmp_path / "stripes.txt").touch()
+    assert run(one, tmp_path, tmp_path).outcome == "finished"
+    study = study_of(small(base={**small()["base"], "data": {"name": "stripes"}}))
+    assert all(planned.steps for planned in make_plan(study, None, DatasetIndex(tmp_path)).runs)
+    listed = CliRunner().invoke(app, ["data", "list"]).stdout
+    assert "stripes        60 images of stripes; write stripes.txt there" in listed

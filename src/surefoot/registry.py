@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 __all__ = [
-    "MOROSINI2026", "TAN2026", "Citation", "EnsembleEntry", "Entry", "LossEntry", "MetricEntry", "OptimizerEntry",
-    "resolve", "table",
+    "MOROSINI2026", "TAN2026", "CalibratorEntry", "Citation", "DatasetEntry", "EnsembleEntry", "Entry", "LossEntry",
+    "MetricEntry", "OptimizerEntry", "resolve", "table",
 ]  # fmt: skip
 
 
@@ -154,6 +154,38 @@ class EnsembleEntry(Entry):
 
     repeats: tuple[str, int] | None = field(default=None, kw_only=True)
     separate: bool = field(default=False, kw_only=True)
+
+
+@dataclass(frozen=True)
+class CalibratorEntry(Entry):
+    """A post-hoc calibrator.
+
+    Attributes:
+        keeps_order: whether no predicted class can change.
+        module: what makes a torch module of a fitted calibrator, as ``"module:callable"``; None if nothing does.
+    """
+
+    keeps_order: bool = field(default=False, kw_only=True)
+    module: str | None = field(default=None, kw_only=True)
+
+
+@dataclass(frozen=True)
+class DatasetEntry(Entry):
+    """A data set by name; the builder reads it from the folder of data, or returns None if its files are missing.
+
+    Attributes:
+        what: the data set in a few words.
+        embedded: whether the data set is always there, without a folder of data.
+        remedy: what to do where its files are missing.
+        fetch: what brings the data set into the folder of data, as ``"module:callable"``; None if nothing does.
+        corrupted: the folder of its official corruptions; None if there are none.
+    """
+
+    what: str = field(kw_only=True)
+    embedded: bool = field(default=False, kw_only=True)
+    remedy: str = field(default="", kw_only=True)
+    fetch: str | None = field(default=None, kw_only=True)
+    corrupted: str | None = field(default=None, kw_only=True)
 
 
 E = TypeVar("E", bound=Entry)

@@ -17,10 +17,10 @@ _Root = Annotated[Path | None, typer.Option("--data", envvar="SUREFOOT_DATA", he
 @app.command("list")
 def list_(data: _Root = None) -> None:
     """The data sets that specs may name, and how to get them."""
-    from surefoot.data.sets import SETS
+    from surefoot.data.registry import DATASETS
 
-    for name, source in SETS.items():
-        typer.echo(f"{name:14} {source.what}" + (f"; {source.remedy}" if source.remedy else ""))
+    for name, entry in DATASETS.items():
+        typer.echo(f"{name:14} {entry.what}" + (f"; {entry.remedy}" if entry.remedy else ""))
     typer.echo("arrays:NAME    NAME.npz of your own in the data folder, with x_train, y_train, x_test, y_test")
     typer.echo(f"data folder: {data if data is not None else 'none; give --data DIR or set SUREFOOT_DATA'}")
 

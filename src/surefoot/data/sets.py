@@ -1,10 +1,9 @@
-"""Data sets by name: what they are, where their files are looked for, and how to get them."""
+"""Data sets by name, as arrays: where their files are looked for, and how they are read."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surefoot.data.formats import Arrays, read_cifar, read_folder, read_idx, read_mat, read_npz, unpacked
+from surefoot.data.registry import DATASETS
 from surefoot.errors import BadInput
 from surefoot.validation import suggest
 
-__all__ = ["SETS", "DataSet", "Source", "load_set"]
+__all__ = ["DataSet", "cifar", "corrupted", "digits", "folders", "load_set", "mnist", "svhn"]
 
 
 @dataclass(frozen=True)
@@ -39,18 +39,6 @@ class DataSet:
         return found.hexdigest()
 
 
-@dataclass(frozen=True)
-class Source:
-    """How a set is read from a folder of data, and what to do where it is missing.
-
-    ``load(root)`` returns None if none of its files is there.
-    """
-
-    load: Callable[[Path], Arrays | None]
-    what: str
-    remedy: str
-
-
 def data_folder(data: str | os.PathLike[str] | None) -> Path | None:
     """The folder of data sets: the given one, else the one that ``SUREFOOT_DATA`` names, else None.
 
@@ -70,25 +58,26 @@ def load_set(name: str, root: Path | None) -> DataSet:
     >>> load_set("digits", None).x_train.shape
     (1438, 8, 8, 1)
     """
-    if name == "digits":
-        return _checked(name, _digits())
     own = name.removeprefix("arrays:") if name.startswith("arrays:") else None
-    if own is None and name not in SETS:
-        raise BadInput(f"data must be one of {', '.join(SETS)} or arrays:NAME; got {name!r}{suggest(name, SETS)}")
+    if own is None and name not in DATASETS:
+        names = ", ".join(DATASETS)
+        raise BadInput(f"data must be one of {names} or arrays:NAME; got {name!r}{suggest(name, DATASETS)}")
     if own is not None and (not own or Path(own).name != own):
         raise BadInput(f"arrays:NAME takes the name of an .npz file in the data folder, not a path; got {own!r}")
+    entry = None if own is not None else DATASETS[name]
+    if entry is not None and entry.embedded:
+        return _checked(name, entry.build(root))
     if root is None:
         raise BadInput(f"{name} needs a folder of data; give data=... or set SUREFOOT_DATA")
-    if own is not None:
-        path = root / f"{own.removesuffix('.npz')}.npz"
+    if entry is None:
+        path = root / f"{str(own).removesuffix('.npz')}.npz"
         if not path.exists():
             raise BadInput(f"there is no {path.name} in the data folder; put x_train, y_train, x_test, y_test there")
         return _checked(name, read_npz(path))
-    source = SETS[name]
-    found = source.load(root)
-    if found is None:
-        raise BadInput(f"{name} is not in the data folder; {source.remedy}")
-    return _checked(name, found)
+    arrays: Arrays | None = entry.build(root)
+    if arrays is None:
+        raise BadInput(f"{name} is not in the data folder; {entry.remedy}")
+    return _checked(name, arrays)
 
 
 def _checked(name: str, arrays: Arrays) -> DataSet:
@@ -115,7 +104,7 @@ def _checked(name: str, arrays: Arrays) -> DataSet:
     return DataSet(name, x_train, y_train, x_test, y_test, classes)
 
 
-def _digits() -> Arrays:
+def digits(root: Path | None) -> Arrays:
     """scikit-learn's digits: a fifth, drawn once and for all, is the test set."""
     table = np.loadtxt(_digits_file(), delimiter=",", dtype=np.int64)  # (n, 65): pixels, then the label
     table = table[np.random.default_rng(0).permutation(len(table))]
@@ -132,86 +121,56 @@ def _digits_file() -> Path:
     return Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"
 
 
-def _cifar(fine: bool) -> Callable[[Path], Arrays | None]:
+def cifar(root: Path, fine: bool) -> Arrays | None:
+    """CIFAR-100 if ``fine``, else CIFAR-10: an .npz file, the folder of batches, or the original archive."""
     stem = "cifar100" if fine else "cifar10"
     folder, archive = ("cifar-100-python", "cifar-100-python.tar.gz") if fine else (
         "cifar-10-batches-py", "cifar-10-python.tar.gz")  # fmt: skip
     members = ["train", "test"] if fine else [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]
-
-    def load(root: Path) -> Arrays | None:
-        if (root / f"{stem}.npz").exists():
-            return read_npz(root / f"{stem}.npz")
-        if (root / folder).is_dir():
-            return read_cifar(root / folder, fine)
-        if (root / archive).exists():
-            with unpacked(root / archive, members) as place:
-                return read_cifar(Path(place), fine)
-        return None
-
-    return load
+    if (root / f"{stem}.npz").exists():
+        return read_npz(root / f"{stem}.npz")
+    if (root / folder).is_dir():
+        return read_cifar(root / folder, fine)
+    if (root / archive).exists():
+        with unpacked(root / archive, members) as place:
+            return read_cifar(Path(place), fine)
+    return None
 
 
-def _mnist(stem: str) -> Callable[[Path], Arrays | None]:
-    def load(root: Path) -> Arrays | None:
-        if (root / f"{stem}.npz").exists():
-            return read_npz(root / f"{stem}.npz")
-        parts = []
-        for name in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1"):
-            found = [root / stem / f"{name}-ubyte{end}" for end in (".gz", "")]
-            there = [path for path in found if path.exists()]
-            if not there:
-                return None
-            parts.append(read_idx(there[0]))
-        return parts[0][..., None], parts[1].astype(np.int64), parts[2][..., None], parts[3].astype(np.int64)
-
-    return load
+def mnist(root: Path, stem: str) -> Arrays | None:
+    """MNIST, or a set in its format: an .npz file, or the folder of idx files."""
+    if (root / f"{stem}.npz").exists():
+        return read_npz(root / f"{stem}.npz")
+    parts = []
+    for name in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1"):
+        paths = [root / stem / f"{name}-ubyte{end}" for end in (".gz", "")]
+        there = [path for path in paths if path.exists()]
+        if not there:
+            return None
+        parts.append(read_idx(there[0]))
+    return parts[0][..., None], parts[1].astype(np.int64), parts[2][..., None], parts[3].astype(np.int64)
 
 
-def _svhn(root: Path) -> Arrays | None:
+def svhn(root: Path) -> Arrays | None:
+    """SVHN's cropped digits: two .mat files."""
     train, test = root / "svhn" / "train_32x32.mat", root / "svhn" / "test_32x32.mat"
     return (*read_mat(train), *read_mat(test)) if train.exists() and test.exists() else None
 
 
-def _folders(stem: str, size: int) -> Callable[[Path], Arrays | None]:
-    def load(root: Path) -> Arrays | None:
-        train, val = root / stem / "train", root / stem / "val"
-        if not (train.is_dir() and val.is_dir()):
-            return None
-        found, classes = read_folder(train, size)
-        return (*found, *read_folder(val, size, classes)[0])
-
-    return load
+def folders(root: Path, stem: str, size: int) -> Arrays | None:
+    """Images in a folder for each class, scaled to ``size``."""
+    train, val = root / stem / "train", root / stem / "val"
+    if not (train.is_dir() and val.is_dir()):
+        return None
+    found, classes = read_folder(train, size)
+    return (*found, *read_folder(val, size, classes)[0])
 
 
-def _corrupted(stem: str, clean: str) -> Callable[[Path], Arrays | None]:
+def corrupted(root: Path, stem: str, clean: str) -> Arrays | None:
     """The nineteen corruptions at five severities, one after another, as test set; the clean set trains."""
-
-    def load(root: Path) -> Arrays | None:
-        files = sorted(path for path in (root / stem).glob("*.npy") if path.stem != "labels")
-        labels, base = root / stem / "labels.npy", SETS[clean].load(root)
-        if not files or not labels.exists() or base is None:
-            return None
-        images = np.concatenate([np.load(path, allow_pickle=False) for path in files])
-        return base[0], base[1], images, np.tile(np.load(labels, allow_pickle=False).astype(np.int64), len(files))
-
-    return load
-
-
-_FETCH = "fetch it with: surefoot data fetch {}"
-SETS: dict[str, Source] = {
-    "digits": Source(lambda root: _digits(), "1,797 images 8×8 of ten digits, embedded", ""),
-    "cifar10": Source(_cifar(False), "60,000 images 32×32 of ten things", _FETCH.format("cifar10")),
-    "cifar100": Source(_cifar(True), "60,000 images 32×32 of a hundred things",
-                       "put cifar-100-python.tar.gz or the folder cifar-100-python there"),
-    "svhn": Source(_svhn, "99,289 house numbers 32×32", "put train_32x32.mat and test_32x32.mat into svhn/ there"),
-    "mnist": Source(_mnist("mnist"), "70,000 images 28×28 of ten digits", _FETCH.format("mnist")),
-    "fashion-mnist": Source(_mnist("fashion-mnist"), "70,000 images 28×28 of clothes", _FETCH.format("fashion-mnist")),
-    "tiny-imagenet": Source(_folders("tiny-imagenet", 64), "110,000 images 64×64 of 200 things",
-                            "put train/ and val/ with a folder for each class into tiny-imagenet/ there"),
-    "imagenet": Source(_folders("imagenet", 224), "images of a thousand things, scaled to 224",
-                       "put train/ and val/ with a folder for each class into imagenet/ there"),
-    "cifar10-c": Source(_corrupted("CIFAR-10-C", "cifar10"), "CIFAR-10's test set under 19 corruptions",
-                        "put the .npy files into CIFAR-10-C/ there, and cifar10 beside it"),
-    "cifar100-c": Source(_corrupted("CIFAR-100-C", "cifar100"), "CIFAR-100's test set under 19 corruptions",
-                         "put the .npy files into CIFAR-100-C/ there, and cifar100 beside it"),
-}  # fmt: skip
+    files = sorted(path for path in (root / stem).glob("*.npy") if path.stem != "labels")
+    labels, base = root / stem / "labels.npy", DATASETS[clean].build(root)
+    if not files or not labels.exists() or base is None:
+        return None
+    images = np.concatenate([np.load(path, allow_pickle=False) for path in files])
+    return base[0], base[1], images, np.tile(np.load(labels, allow_pickle=False).astype(np.int64), len(files))

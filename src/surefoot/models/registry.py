@@ -2,39 +2,63 @@
 
 from __future__ import annotations
 
-import inspect
 import math
-from collections.abc import Callable
-from functools import partial
-from typing import Any
-
-from torch import nn
+from typing import TYPE_CHECKING, Any
 
 from surefoot.errors import BadInput
-from surefoot.models.cnn import LeNet, SmallCNN
-from surefoot.models.mlp import MLP
-from surefoot.models.pyramidnet import PyramidNet
-from surefoot.models.resnet import CifarResNet, ResNet
-from surefoot.models.vit import ViT
-from surefoot.models.wide_resnet import WideResNet
+from surefoot.registry import Citation, Entry, table
 from surefoot.validation import check_options, suggest
+
+if TYPE_CHECKING:
+    from torch import nn
 
 __all__ = ["MODELS", "build_model"]
 
-# name -> constructor, and the properties of the data that the constructor takes: features, channels, size. A network
-# that takes none needs images of three channels.
-MODELS: dict[str, tuple[Callable[..., nn.Module], tuple[str, ...]]] = {
-    "mlp": (MLP, ("features",)),
-    "lenet": (LeNet, ("channels", "size")),
-    "cnn": (SmallCNN, ("channels",)),
-    **{f"resnet{depth}": (partial(CifarResNet, depth), ()) for depth in (20, 32, 44, 56, 110)},
-    "resnet18": (partial(ResNet, 18), ()),
-    "resnet50": (partial(ResNet, 50), ()),
-    "wrn": (WideResNet, ()),
-    "pyramidnet": (PyramidNet, ()),
-    "vit_s16": (partial(ViT, 16), ("size",)),
-    "vit_s32": (partial(ViT, 32), ("size",)),
-}
+_HE2016 = Citation("He et al.", 2016, "Deep Residual Learning for Image Recognition")
+_DOSOVITSKIY2021 = Citation(
+    "Dosovitskiy et al.", 2021, "An Image is Worth 16x16 Words: Transformers for Image Recognition at Scale"
+)
+
+# A model takes what it is given of the inputs: their features, or channels and size; else images of three channels.
+MODELS: dict[str, Entry] = table(
+    [
+        Entry("mlp", "surefoot.models.mlp:MLP", given=("features", "classes")),
+        Entry(
+            "lenet", "surefoot.models.cnn:LeNet", given=("channels", "size", "classes"),
+            citation=Citation("LeCun et al.", 1998, "Gradient-Based Learning Applied to Document Recognition"),
+        ),
+        Entry("cnn", "surefoot.models.cnn:SmallCNN", given=("channels", "classes")),
+        *(
+            Entry(
+                f"resnet{depth}", "surefoot.models.resnet:CifarResNet", fixed={"depth": depth}, given=("classes",),
+                citation=_HE2016,
+            )
+            for depth in (20, 32, 44, 56, 110)
+        ),
+        *(
+            Entry(
+                f"resnet{depth}", "surefoot.models.resnet:ResNet", fixed={"depth": depth}, given=("classes",),
+                citation=_HE2016,
+            )
+            for depth in (18, 50)
+        ),
+        Entry(
+            "wrn", "surefoot.models.wide_resnet:WideResNet", given=("classes",),
+            citation=Citation("Zagoruyko and Komodakis", 2016, "Wide Residual Networks"),
+        ),
+        Entry(
+            "pyramidnet", "surefoot.models.pyramidnet:PyramidNet", given=("classes",),
+            citation=Citation("Han, Kim and Kim", 2017, "Deep Pyramidal Residual Networks"),
+        ),
+        *(
+            Entry(
+                f"vit_s{patch}", "surefoot.models.vit:ViT", fixed={"patch": patch}, given=("size", "classes"),
+                citation=_DOSOVITSKIY2021,
+            )
+            for patch in (16, 32)
+        ),
+    ]
+)  # fmt: skip
 
 
 def build_model(name: str, shape: tuple[int, ...], classes: int, **options: Any) -> nn.Module:
@@ -59,11 +83,10 @@ def build_model(name: str, shape: tuple[int, ...], classes: int, **options: Any)
     """
     if name not in MODELS:
         raise BadInput(f"model must be one of {', '.join(MODELS)}; got {name!r}{suggest(name, MODELS)}")
-    build, properties = MODELS[name]
-    if properties != ("features",) and (len(shape) != 3 or ("channels" not in properties and shape[0] != 3)):
+    entry = MODELS[name]
+    if "features" not in entry.given and (len(shape) != 3 or ("channels" not in entry.given and shape[0] != 3)):
         raise BadInput(f"{name} takes images of 3 channels, (3, h, w); these inputs have shape {shape}")
-    known = {"features": math.prod(shape), "channels": shape[0], "size": shape[-1]}
-    given = {key: known[key] for key in properties}
-    accepted = [option for option in inspect.signature(build).parameters if option not in (*given, "classes")]
-    check_options(name, options, accepted)
-    return build(**given, classes=classes, **options)
+    check_options(name, options, list(entry.parameters()))
+    facts = {"features": math.prod(shape), "channels": shape[0], "size": shape[-1], "classes": classes}
+    model: nn.Module = entry.build(**{fact: facts[fact] for fact in entry.given}, **options)
+    return model

@@ -10,14 +10,14 @@ from surefoot.posthoc.ensemble import EnsembleTemperature
 from surefoot.posthoc.files import load
 from surefoot.posthoc.identity import Identity
 from surefoot.posthoc.linear import Dirichlet, Matrix, Vector
-from surefoot.posthoc.methods import METHODS, build_calibrator
 from surefoot.posthoc.ovr import Beta, Platt
+from surefoot.posthoc.registry import CALIBRATORS, build_calibrator
 from surefoot.posthoc.tables import BBQ, Histogram, Isotonic
 from surefoot.posthoc.temperature import Temperature
 
 __all__ = [
     "BBQ",
-    "METHODS",
+    "CALIBRATORS",
     "Auto",
     "Beta",
     "Calibrator",

@@ -15,7 +15,7 @@ from surefoot.metrics.registry import METRICS, higher_is_better
 from surefoot.metrics.summary import metrics_table
 from surefoot.posthoc.calibrator import Calibrator, Floats
 from surefoot.posthoc.identity import Identity
-from surefoot.posthoc.methods import METHODS, build_calibrator
+from surefoot.posthoc.registry import CALIBRATORS, build_calibrator
 from surefoot.predictions import Predictions
 from surefoot.validation import check_int
 
@@ -51,8 +51,7 @@ def default_candidates() -> dict[str, Calibrator]:
         >>> list(default_candidates())[:3]
         ['none', 'temperature', 'ets']
     """
-    named = {name: build_calibrator(name) for name in METHODS}
-    return {**named, "isotonic-pooled": build_calibrator("isotonic-pooled")}
+    return {name: build_calibrator(name) for name in CALIBRATORS}
 
 
 class Auto(Calibrator):

@@ -39,7 +39,6 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Attributes:
         method: name of the calibrator, in files and on the command line.
         learned: names of the learned attributes that files hold.
-        keeps_order: whether no predicted class can change.
         reads_logits: whether a constant added to a row of logits changes the result.
         classes_: (k,) the classes 0..k−1, after fitting.
         n_: number of rows of the fit.
@@ -48,7 +47,6 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     method: ClassVar[str]
     learned: ClassVar[tuple[str, ...]]
-    keeps_order: ClassVar[bool] = False
     reads_logits: ClassVar[bool] = False
 
     def __init__(self, scores: str = "logits") -> None:

@@ -44,7 +44,6 @@ class EnsembleTemperature(Calibrator):
 
     method = "ets"
     learned = ("temperature_", "weights_")
-    keeps_order = True
 
     def _fit(self, p: Predictions) -> None:
         temperature = Temperature().fit(p)

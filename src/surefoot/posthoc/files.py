@@ -11,7 +11,7 @@ import numpy as np
 from surefoot.errors import BadInput
 from surefoot.files import replace_file
 from surefoot.posthoc.calibrator import Calibrator
-from surefoot.posthoc.methods import METHODS
+from surefoot.posthoc.registry import CALIBRATORS
 from surefoot.validation import as_path, check_int
 
 __all__ = ["load", "write_calibrator"]
@@ -29,12 +29,12 @@ def write_calibrator(calibrator: Calibrator, path: Path) -> None:
         path: the file to write or replace.
 
     Raises:
-        BadInput: when the learned numbers are not finite, or the class is not one of `METHODS`.
+        BadInput: when the learned numbers are not finite, or the class is not one of `CALIBRATORS`.
         NotFitted: when the calibrator is not fitted.
         StorageFault: when the file system refuses the write.
     """
     calibrator.check_fitted()
-    if calibrator.method not in METHODS:
+    if calibrator.method not in CALIBRATORS:
         raise BadInput(f"a calibrator of type {type(calibrator).__name__} cannot be saved; save the one it chose")
     learned = {name: np.asarray(getattr(calibrator, name)).tolist() for name in calibrator.learned}
     try:
@@ -95,9 +95,11 @@ def load(path: Any) -> Calibrator:
 
 
 def _read(document: dict[str, Any]) -> Calibrator:
-    kind = METHODS.get(document["method"])
-    if kind is None:
-        raise ValueError(f"unknown method {document['method']!r}; known are {', '.join(METHODS)}")
+    known = {name: entry for name, entry in CALIBRATORS.items() if not entry.fixed}  # settings stand beside the name
+    entry = known.get(document["method"])
+    if entry is None:
+        raise ValueError(f"unknown method {document['method']!r}; known are {', '.join(known)}")
+    kind: type[Calibrator] = entry.resolve()
     calibrator = kind()
     settings, learned = document["settings"], document["learned"]
     if not isinstance(settings, dict) or set(settings) != set(calibrator.get_params()):

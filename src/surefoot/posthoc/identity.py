@@ -22,7 +22,6 @@ class Identity(Calibrator):
 
     method = "none"
     learned = ()
-    keeps_order = True
 
     def _fit(self, p: Predictions) -> None:
         pass

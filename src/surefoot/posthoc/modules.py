@@ -16,8 +16,10 @@ from surefoot.posthoc.ensemble import EnsembleTemperature
 from surefoot.posthoc.identity import Identity
 from surefoot.posthoc.linear import Dirichlet, Matrix, Vector
 from surefoot.posthoc.ovr import CLIP, Beta, Platt
+from surefoot.posthoc.registry import CALIBRATORS
 from surefoot.posthoc.tables import Isotonic, Tables
 from surefoot.posthoc.temperature import Temperature
+from surefoot.registry import resolve
 
 __all__ = ["module_of"]
 
@@ -40,19 +42,36 @@ def module_of(calibrator: Calibrator) -> nn.Module:
         >>> module_of(fitted)(torch.tensor([[4.0, 0.0]])).exp()
         tensor([[0.8000, 0.2000]])
     """
-    if isinstance(calibrator, Identity):
-        return _Scaled(1.0)
-    if isinstance(calibrator, Temperature):
-        return _Scaled(calibrator.temperature_)
-    if isinstance(calibrator, EnsembleTemperature):
-        return _Ensemble(calibrator)
-    if isinstance(calibrator, Vector | Matrix | Dirichlet):
-        return _Affine(calibrator)
-    if isinstance(calibrator, Platt | Beta):
-        return _OneVsRest(_Logistic(calibrator))
-    if isinstance(calibrator, Tables):
-        return _OneVsRest(_Lookup(calibrator))
-    raise BadInput(f"{type(calibrator).__name__} has no module")
+    entry = CALIBRATORS.get(calibrator.method)
+    if entry is None or entry.module is None:
+        raise BadInput(f"{type(calibrator).__name__} has no module")
+    module: nn.Module = resolve(entry.module)(calibrator)
+    return module
+
+
+def temperature_module(calibrator: Identity | Temperature) -> nn.Module:
+    """The module of a calibrator that divides logits by one number."""
+    return _Scaled(getattr(calibrator, "temperature_", 1.0))
+
+
+def ensemble_module(calibrator: EnsembleTemperature) -> nn.Module:
+    """The module of an ensemble temperature."""
+    return _Ensemble(calibrator)
+
+
+def affine_module(calibrator: Vector | Matrix | Dirichlet) -> nn.Module:
+    """The module of a calibrator that maps rows of scores linearly."""
+    return _Affine(calibrator)
+
+
+def logistic_module(calibrator: Platt | Beta) -> nn.Module:
+    """The module of a calibrator that maps probabilities one by one through logistic curves."""
+    return _OneVsRest(_Logistic(calibrator))
+
+
+def table_module(calibrator: Tables) -> nn.Module:
+    """The module of a calibrator that maps probabilities one by one through tables."""
+    return _OneVsRest(_Lookup(calibrator))
 
 
 def _buffer(values: object) -> Tensor:

@@ -70,7 +70,6 @@ class Temperature(Calibrator):
 
     method = "temperature"
     learned = ("temperature_",)
-    keeps_order = True
 
     def _fit(self, p: Predictions) -> None:
         possible = p.possible

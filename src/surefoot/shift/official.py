@@ -14,13 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surefoot.data.formats import read_folder
+from surefoot.data.registry import DATASETS
 from surefoot.errors import BadInput
 from surefoot.shift.corruptions import kinds_named
 from surefoot.validation import check_int
 
-__all__ = ["OFFICIAL", "held_out", "official"]
-
-OFFICIAL = {"cifar10": "CIFAR-10-C", "cifar100": "CIFAR-100-C", "imagenet": "ImageNet-C"}
+__all__ = ["held_out", "official"]
 
 Pair = tuple[NDArray[Any], NDArray[np.int64]]
 
@@ -43,13 +42,14 @@ def official(clean: str, kind: str, severity: int, root: Path | None, size: int 
     Raises:
         BadInput: when an argument is not as described, or a file is missing or not as described.
     """
-    if clean not in OFFICIAL:
-        raise BadInput(f"there are official corruptions of {', '.join(OFFICIAL)}; got {clean!r}; use generated ones")
+    known = {entry.name: entry.corrupted for entry in DATASETS.values() if entry.corrupted is not None}
+    if clean not in known:
+        raise BadInput(f"there are official corruptions of {', '.join(known)}; got {clean!r}; use generated ones")
     kinds_named([kind])
     severity = check_int("severity", severity, 1, 5)
     if root is None:
-        raise BadInput(f"{OFFICIAL[clean]} needs a folder of data; give data=... or set SUREFOOT_DATA")
-    folder = root / OFFICIAL[clean]
+        raise BadInput(f"{known[clean]} needs a folder of data; give data=... or set SUREFOOT_DATA")
+    folder = root / known[clean]
     if clean == "imagenet":
         return _folder(folder / kind / str(severity), size)
     images, labels = _array(folder / f"{kind}.npy"), _array(folder / "labels.npy")
