@@ -377,7 +377,7 @@ def test_what_is_no_whole_run_is_not_taken_over(tmp_path):
     assert not folder.adopt(name, [other])
     (there / "result.json").write_text('{"outcome": "finished", "step": 3, "final": {}}')
     (there / "journal.jsonl").symlink_to("/etc/hostname")
-    with pytest.raises(StorageFault, match="it is a link"):
+    with pytest.raises(BadInput, match="is a symbolic link"):
         folder.adopt(name, [other])
     assert not list(folder.runs.iterdir())
     (there / "journal.jsonl").unlink()

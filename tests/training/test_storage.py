@@ -127,7 +127,7 @@ def test_the_same_state_gives_the_same_bytes(tmp_path):
 def test_a_failed_checkpoint_leaves_the_one_before(tmp_path, monkeypatch, call):
     save_checkpoint(tmp_path, state(1), {"step": 1}, 0)
 
-    def full(*_):
+    def full(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, call, full)

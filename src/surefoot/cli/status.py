@@ -32,7 +32,7 @@ def status(
         from surefoot.reports.trajectory import save_trajectories
         from surefoot.training.journal import JOURNAL, read_journal
 
-        methods = {place.folder: read_run(place).method for place in places(folder)}
+        methods = {place.folder: read_run(place).method for place in places(folder.resolve())}
         curves = {
             f"{methods.get(each, run['optimizer'])} {run['id'][:6]}": read_journal(each / JOURNAL)[0]
             for run, each in zip(runs, run_folders(folder), strict=True)

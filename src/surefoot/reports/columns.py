@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import zlib
 from collections.abc import Callable, Sequence
@@ -15,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surefoot.errors import BadInput
-from surefoot.files import open_plain
+from surefoot.files import read_file
 from surefoot.training.records import decode
 
 __all__ = ["Columns", "read_columns", "whole_lines"]
@@ -45,11 +44,7 @@ class Columns:
 def whole_lines(path: Path) -> tuple[list[bytes], bool]:
     """The lines of a file that end, and whether something follows them; a missing file has none."""
     try:
-        with open_plain(path) as stream:
-            size = os.fstat(stream.fileno()).st_size
-            if size > _LARGEST:
-                raise BadInput(f"{path.name} has {size:,} bytes, too many for a page")
-            raw = stream.read()
+        raw = read_file(path, _LARGEST)
     except FileNotFoundError:
         return [], False
     except OSError as error:

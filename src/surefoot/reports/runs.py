@@ -5,7 +5,6 @@ A file that is harmed costs what it held, and is named in the run's ``note``; th
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,13 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from surefoot.errors import BadInput
-from surefoot.files import open_plain
 from surefoot.reports.columns import Columns, read_columns, whole_lines
 from surefoot.reports.frames import sound_frame
 from surefoot.reports.places import Place
 from surefoot.spellings import current_keys
 from surefoot.training.journal import ARRAYS, JOURNAL, TIMINGS
-from surefoot.training.records import decode, decode_nonfinite
+from surefoot.training.records import decode, read_json
 
 __all__ = ["Frames", "RunFacts", "number", "read_frames", "read_run"]
 
@@ -159,15 +157,13 @@ def number(value: Any) -> float:
 def _small(path: Path, notes: list[str], most: int = _LARGEST) -> dict[str, Any]:
     """A file that holds one table; empty if there is none, and a note if it is something else."""
     try:
-        with open_plain(path) as stream:
-            raw = stream.read(most + 1)
-        if len(raw) > most:
-            notes.append(f"{path.name} is too large to be one")
-            return {}
-        found = decode_nonfinite(json.loads(raw))
+        found = read_json(path, most)
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, RecursionError):
+    except BadInput as error:
+        notes.append(str(error).replace(str(path), path.name))
+        return {}
+    except (OSError, ValueError):
         notes.append(f"{path.name} cannot be read")
         return {}
     if not isinstance(found, dict) or _is_deep(found, _DEEPEST):

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from surefoot.errors import BadInput, MissingDependency, RunLocked
+from surefoot.files import make_folder
 from surefoot.studies.node_worker import Files, NodeWorker, files_of, put_files
 from surefoot.training.lock import locked
 
@@ -158,7 +159,7 @@ class RayWorker:
         with contextlib.suppress(self._ray.exceptions.RayError):  # noticed when it is listened to
             if message["do"] == "run" and self._ray.get(self._away):
                 self._at = self._runs / message["id"]
-                self._at.mkdir(parents=True, exist_ok=True)
+                make_folder(self._at)
                 try:
                     self._lock.enter_context(locked(self._at))
                 except RunLocked:

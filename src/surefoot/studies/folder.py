@@ -5,7 +5,7 @@ What it holds may come from a stranger: it is read as data, and ids that are no 
 
 from __future__ import annotations
 
-import json
+import os
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -13,17 +13,18 @@ from pathlib import Path
 from typing import Any
 
 from surefoot.errors import BadInput, StorageFault
-from surefoot.files import open_plain, replace_file
+from surefoot.files import make_folder, read_file, replace_file
 from surefoot.spellings import current_name, former_name
 from surefoot.studies.plan import Plan
 from surefoot.training.journal import read_to
-from surefoot.training.lock import is_locked
-from surefoot.training.records import canonical, decode_nonfinite
+from surefoot.training.lock import LOCK, is_locked
+from surefoot.training.records import canonical, read_json
 
 __all__ = ["StudyFolder", "default_folder"]
 
 SCHEMA = 1
 _ID = re.compile(r"[0-9a-f]{16}")
+_MAX_STUDY, _MAX_COPIED = 1 << 28, 1 << 40  # bytes of study.json, and of any file of a run that is copied
 
 
 def default_folder(name: str, scale: str | None) -> Path:
@@ -40,12 +41,14 @@ class StudyFolder:
         self.path = path
         self.runs = path / "runs"
         self._failed = path / "failed"
+        self._root = path.resolve()  # the study's own folder may be reached through a link, what is in it may not
 
     def begin(self, plan: Plan, source: bytes | None, chosen: list[dict[str, Any]] | None = None) -> None:
         """Write down what the study is; a folder of another study, or another scale, is refused."""
+        self._check_folders()
         try:
-            before = self.read() if (self.path / "study.json").exists() else {}
-        except BadInput:  # harmed, or of another version: all that it says is written anew
+            before = self.read() if os.path.lexists(self.path / "study.json") else {}
+        except BadInput:  # corrupted, or of another version: all that it says is written again
             before = {}
         for key, now in (("name", plan.study.name), ("scale", plan.scale)):
             if before and current_name(str(before.get(key))) != current_name(str(now)):
@@ -53,20 +56,20 @@ class StudyFolder:
                     f"{str(self.path)!r} holds a study with {key} {before.get(key)!r}, not {now!r}; choose "
                     "another folder by out=..."
                 )
-        try:
-            self.runs.mkdir(parents=True, exist_ok=True)
-            self._failed.mkdir(exist_ok=True)
-        except OSError as error:
-            raise StorageFault(f"cannot make the folder {str(self.path)!r}: {error.strerror}") from error
+        make_folder(self.runs)
+        make_folder(self._failed)
         if source is not None:
             self._write("study.toml", source)
         self._write("study.json", (canonical(_described(plan, chosen)) + "\n").encode())
 
     def read(self) -> dict[str, Any]:
         """``study.json``."""
-        path = self.path / "study.json"
+        path = self._root / "study.json"
+        self._check_folders()
         try:
-            found = decode_nonfinite(json.loads(_plain_bytes(path)))
+            found = read_json(path, _MAX_STUDY)
+        except BadInput:
+            raise
         except FileNotFoundError as error:
             raise BadInput(
                 f"there is no study in {str(self.path)!r}; make one with surefoot.study(spec, out=...)"
@@ -86,7 +89,9 @@ class StudyFolder:
     def result(self, name: str) -> dict[str, Any] | None:
         """A run's ``result.json``, if it has ended."""
         try:
-            found = decode_nonfinite(json.loads(_plain_bytes(self.run(name) / "result.json")))
+            found = read_json(self.run(name) / "result.json")
+        except BadInput:  # a link, say: such a run is not begun again in silence
+            raise
         except (OSError, ValueError):
             return None
         kinds = {"outcome": str, "step": int, "final": dict}
@@ -102,16 +107,16 @@ class StudyFolder:
 
     def _copy(self, name: str, other: StudyFolder) -> bool:
         here, source, result = self.run(name), other.run(name), other.result(name)
-        if result is None or here.exists():
+        if result is None or os.path.lexists(here):
             return False
         try:
             with tempfile.TemporaryDirectory(dir=self.runs, prefix=f".{name}.") as temporary:
                 copied = Path(temporary) / name
-                copied.mkdir()
+                make_folder(copied)
                 for each in source.iterdir():
-                    if each.name != "lock":
-                        raw = _plain_bytes(each)
-                        with replace_file(copied / each.name) as stream:
+                    if each.name != LOCK:
+                        raw = read_file(each, _MAX_COPIED)
+                        with replace_file(copied / each.name, follow_folder=False) as stream:
                             stream.write(raw)
                 if result["outcome"] == "finished" and read_to(copied, result["step"]) is None:
                     return False  # its journal was harmed: it is run again
@@ -125,8 +130,8 @@ class StudyFolder:
     def failure(self, name: str) -> str | None:
         """Why a run failed, if it did and was not finished afterwards."""
         try:
-            return _plain_bytes(self._failed / f"{self.run(name).name}.txt").decode(errors="replace")
-        except OSError:
+            return read_file(self._failed / f"{self.run(name).name}.txt", _MAX_STUDY).decode(errors="replace")
+        except (OSError, BadInput):
             return None
 
     def note_failure(self, name: str, text: str) -> None:
@@ -144,15 +149,23 @@ class StudyFolder:
         return is_locked(self.run(name))
 
     def _write(self, name: str, raw: bytes) -> None:
-        path = self.path / name
-        if not path.exists() or path.read_bytes() != raw:
-            with replace_file(path) as stream:
+        path = self._root / name
+        try:
+            same = read_file(path, _MAX_STUDY) == raw
+        except FileNotFoundError:
+            same = False
+        if not same:
+            with replace_file(path, follow_folder=False) as stream:
                 stream.write(raw)
 
-
-def _plain_bytes(path: Path) -> bytes:
-    with open_plain(path) as stream:
-        return stream.read()
+    def _check_folders(self) -> None:
+        """What a stranger's study calls its runs must lie in its own folder."""
+        for folder in (self.runs, self._failed):
+            if folder.is_symlink():
+                raise BadInput(
+                    f"{str(folder)!r} is a symbolic link, which is not followed inside a study; make the study's own "
+                    "folder the link, or move the files"
+                )
 
 
 def _described(plan: Plan, chosen: list[dict[str, Any]] | None) -> Mapping[str, Any]:

@@ -13,12 +13,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from surefoot.files import make_folder, read_file, replace_file
 from surefoot.studies.workers import Worker
 
 __all__ = ["Files", "NodeWorker", "files_of", "put_files"]
 
 Files = dict[str, bytes]
 _COMMITS = ("state-", "best.", "result.json")  # a change of one of these is worth a journey
+_MAX_BYTES = 1 << 40
 
 
 class NodeWorker:
@@ -81,7 +83,7 @@ def files_of(folder: Path) -> Files:
     found = {}
     for name in names:
         try:
-            found[name] = (folder / name).read_bytes()
+            found[name] = read_file(folder / name, _MAX_BYTES)
         except FileNotFoundError:  # replaced under another name just now
             continue
     return found
@@ -89,11 +91,9 @@ def files_of(folder: Path) -> Files:
 
 def put_files(folder: Path, files: Files) -> None:
     """Write them; journals before the checkpoints that count on them, and the result last."""
-    from surefoot.files import replace_file
-
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     for name in sorted(files, key=lambda name: (name == "result.json", name.startswith("state-"), name)):
-        with replace_file(folder / Path(name).name) as stream:
+        with replace_file(folder / Path(name).name, follow_folder=False) as stream:
             stream.write(files[name])
 
 
@@ -103,7 +103,7 @@ def _stamps(folder: Path) -> dict[str, tuple[int, int]]:
     for path in folder.glob("[!.]*"):
         if path.name != "lock":
             try:
-                status = path.stat()
+                status = path.lstat()
             except FileNotFoundError:
                 continue
             found[path.name] = (status.st_mtime_ns, status.st_size)

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
+import struct
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
+from safetensors import SafetensorError
+from safetensors.torch import load, save
 from torch import Tensor
 
-from surefoot.errors import StorageFault
+from surefoot.errors import BadInput
+from surefoot.files import read_file, replace_file, sync_folder
 from surefoot.training.records import canonical
 
-__all__ = ["Checkpoint", "load_best", "load_checkpoint", "load_newest", "save_best", "save_checkpoint"]
+__all__ = ["CHECKPOINTS", "Checkpoint", "load_best", "load_checkpoint", "load_newest", "save_best", "save_checkpoint"]
 
 _FILES = ("state-a.safetensors", "state-b.safetensors")
 _BEST = "best.safetensors"
+CHECKPOINTS = (*_FILES, _BEST)
+_MAX_BYTES = 1 << 40  # of a file; what is claimed inside of it is checked against its size
+_MAX_HEADER = 1 << 26  # of the names, shapes and metadata
 _KEY = "surefoot"  # one key: the order of several would be random
 
 Checkpoint = tuple[dict[str, Tensor], dict[str, Any]]
@@ -49,46 +52,36 @@ def load_best(folder: Path) -> Checkpoint | None:
 
 
 def _save(path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
-    folder = path.parent
     ready = {name: tensor.detach().cpu().contiguous() for name, tensor in sorted(tensors.items())}
     facts = json.loads(canonical(dict(meta)))
     text = canonical({**facts, "sha256": _digest(ready, facts)})
     raw = save(ready, {_KEY: text})
-    name = None
-    try:
-        with tempfile.NamedTemporaryFile(dir=folder, prefix=".state.", delete=False) as stream:
-            name = stream.name
-            stream.write(raw)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(name, path)
-        sync_folder(folder)
-    except OSError as error:
-        if name is not None and os.path.exists(name):
-            os.unlink(name)
-        raise StorageFault(f"cannot write {path.name!r}: {error.strerror}") from error
-
-
-def sync_folder(folder: Path) -> None:
-    """Wait until a rename in the folder is on the disk."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    with replace_file(path, follow_folder=False) as stream:
+        stream.write(raw)
+    sync_folder(path.parent)
 
 
 def load_checkpoint(path: Path) -> Checkpoint | None:
-    """Tensors and facts of one file; None if it is missing or harmed in any way."""
+    """Tensors and facts of one file; None if it is missing or corrupted, `BadInput` if it is no regular file."""
     try:
-        with safe_open(path, framework="pt") as file:
-            meta = json.loads((file.metadata() or {})[_KEY])
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (OSError, SafetensorError, KeyError, ValueError, TypeError):
+        raw = read_file(path, _MAX_BYTES)
+        meta = json.loads(_header(raw)["__metadata__"][_KEY])
+        tensors = load(raw)
+    except BadInput:  # a link, say: that is no harm that a death could do
+        raise
+    except (OSError, SafetensorError, struct.error, KeyError, ValueError, TypeError, RecursionError, MemoryError):
         return None
     if not isinstance(meta, dict) or not isinstance(meta.get("step"), int):
         return None
     return (tensors, meta) if meta.pop("sha256", None) == _digest(tensors, meta) else None
+
+
+def _header(raw: bytes) -> Any:
+    """The JSON at the front of a safetensors file."""
+    (size,) = struct.unpack_from("<Q", raw)
+    if size > min(_MAX_HEADER, len(raw) - 8):
+        raise ValueError
+    return json.loads(raw[8 : 8 + size])
 
 
 def _digest(tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> str:

@@ -41,5 +41,5 @@ def write_examples(folder: Path, data: Prepared) -> None:
             found[part] = {str(row): text for row, text in zip(rows, texts, strict=True)}
     if found:
         channels, height, width = data.shape
-        with replace_file(folder / EXAMPLES) as stream:
+        with replace_file(folder / EXAMPLES, follow_folder=False) as stream:
             stream.write(canonical({"shape": [height, width, channels], **found}).encode() + b"\n")

@@ -8,17 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from surefoot.errors import BadInput, StorageFault
+from surefoot.files import open_regular, read_file
 from surefoot.training.records import Record, decode, encode, split_arrays
 
 __all__ = ["ARRAYS", "JOURNAL", "TIMINGS", "Journal", "Notebook", "read_journal", "read_to"]
 
 JOURNAL, ARRAYS, TIMINGS = "journal.jsonl", "arrays.jsonl", "timings.jsonl"
+_MAX_BYTES = 1 << 32  # of a journal; a larger one is a file of holes
 
 
 def read_journal(path: Path) -> tuple[list[Record], int]:
     """The complete records from the front, and the offset where they end; a missing file has none."""
     try:
-        raw = path.read_bytes()
+        raw = read_file(path, _MAX_BYTES)
     except FileNotFoundError:
         return [], 0
     except OSError as error:
@@ -46,7 +48,7 @@ class Journal:
     def __init__(self, path: Path, offset: int) -> None:
         self._path = path
         try:
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+            self._file = open_regular(path, os.O_RDWR | os.O_CREAT)
             os.ftruncate(self._file, offset)
             os.lseek(self._file, offset, os.SEEK_SET)
         except OSError as error:

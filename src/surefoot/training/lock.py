@@ -8,15 +8,18 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from surefoot.errors import RunLocked
+from surefoot.errors import BadInput, RunLocked
+from surefoot.files import open_regular
 
-__all__ = ["is_locked", "locked"]
+__all__ = ["LOCK", "is_locked", "locked"]
+
+LOCK = "lock"
 
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Hold the lock; `RunLocked` if someone else does."""
-    handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o666)
+    handle = open_regular(folder / LOCK, os.O_RDWR | os.O_CREAT)
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -30,8 +33,8 @@ def locked(folder: Path) -> Iterator[None]:
 def is_locked(folder: Path) -> bool:
     """Whether another process holds it now."""
     try:
-        handle = os.open(folder / "lock", os.O_RDONLY)
-    except OSError:
+        handle = open_regular(folder / LOCK)
+    except (OSError, BadInput):  # whoever runs it is told what is wrong with it
         return False
     try:
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +13,11 @@ from surefoot.data.prepare import Prepared, prepare
 from surefoot.data.sets import load_set
 from surefoot.ensembles.deep import DeepEnsemble
 from surefoot.errors import BadInput
+from surefoot.files import check_regular
 from surefoot.training.assemble import fresh_model
 from surefoot.training.checkpoint import Checkpoint, load_best, load_checkpoint, load_newest
 from surefoot.training.members import members_of
+from surefoot.training.records import RUN_FILES, read_json
 from surefoot.training.spec import RunSpec, spec_of
 
 __all__ = ["LoadedRun", "open_run"]
@@ -38,15 +39,21 @@ def open_run(path: Path, data_root: Path | None = None, best: bool = False) -> L
 
     The model of a deep ensemble is that of its members, which are opened beside it.
     """
-    path = path.resolve()  # a run's name is part of what is checked, and "." has none
+    # A run's name is part of what is checked, and "." has none.
+    is_file = path.suffix == ".safetensors"
+    return _open(path.parent.resolve() / path.name if is_file else path.resolve(), data_root, best)
+
+
+def _open(path: Path, data_root: Path | None, best: bool) -> LoadedRun:
     folder = path.parent if path.suffix == ".safetensors" else path
     if best and folder is not path:
         raise BadInput(f"best weights are those of a run's folder; got the file {path.name!r}; give one of the two")
     if not (folder / "spec.json").exists():
         _checkpoint(path, best)  # says what is missing
+    check_regular(folder, RUN_FILES)
     try:
-        table: Any = json.loads((folder / "spec.json").read_text())
-    except (OSError, ValueError, RecursionError) as error:
+        table: Any = read_json(folder / "spec.json")
+    except (OSError, ValueError) as error:
         raise BadInput(
             f"{str(folder)!r} holds no readable spec.json; give the folder of one run, as surefoot status lists them"
         ) from error
@@ -59,7 +66,7 @@ def open_run(path: Path, data_root: Path | None = None, best: bool = False) -> L
     data = prepare(raw, **spec.data.model_dump(exclude={"name", "augment"}), seed=spec.seed)
     if spec.ensemble is not None and spec.ensemble.name == "deep":
         places = [folder.parent / member.run_id(raw.digest()) for member in members_of(spec)]
-        members = [open_run(place, data_root, best) for place in places]
+        members = [_open(place, data_root, best) for place in places]
         together = DeepEnsemble([member.model for member in members]).eval()
         return LoadedRun(folder, spec, data, together, max(member.step for member in members))
     tensors, meta = _checkpoint(path, best)
@@ -74,7 +81,7 @@ def open_run(path: Path, data_root: Path | None = None, best: bool = False) -> L
 
 def _ended_at(folder: Path) -> int | None:
     try:
-        step = json.loads((folder / "result.json").read_text())["step"]
+        step = read_json(folder / "result.json")["step"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return step if isinstance(step, int) else None

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
+import os
 from pathlib import Path
 from typing import Any
 
+from surefoot.errors import BadInput
 from surefoot.spellings import current_keys
 from surefoot.training.journal import read_journal
-from surefoot.training.records import decode_nonfinite
+from surefoot.training.records import read_json
 
 __all__ = ["overview", "run_folders"]
 
@@ -20,16 +21,25 @@ def overview(folder: Path) -> list[dict[str, Any]]:
 
 def run_folders(folder: Path) -> list[Path]:
     """The run itself, the runs in a folder of runs, or those of a study."""
-    if (folder / "spec.json").is_file():
+    folder = folder.resolve()  # what lies in it may be no link
+    if os.path.lexists(folder / "spec.json"):
         return [folder]
-    if (folder / "study.json").is_file():
+    if os.path.lexists(folder / "study.json"):
         folder = folder / "runs"
-    return sorted(path.parent for path in folder.glob("*/spec.json"))
+    try:
+        with os.scandir(folder) as entries:
+            inner = sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+    except OSError:
+        return []
+    return [folder / name for name in inner if os.path.lexists(folder / name / "spec.json")]
 
 
 def _one(place: Path) -> dict[str, Any]:
     spec, result = current_keys(_read(place / "spec.json")), _read(place / "result.json")
-    readings = read_journal(place / "journal.jsonl")[0] if not result else []
+    try:
+        readings = read_journal(place / "journal.jsonl")[0] if not result else []
+    except BadInput:  # no regular file, say; the other runs are shown all the same
+        readings = []
     last = _table(result.get("final")) if result else (readings[-1] if readings else {})
     steps = _table(spec.get("stop")).get("steps")
     return {
@@ -45,7 +55,7 @@ def _one(place: Path) -> dict[str, Any]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return _table(decode_nonfinite(json.loads(path.read_text())))
+        return _table(read_json(path))
     except (OSError, ValueError):
         return {}
 

@@ -6,9 +6,19 @@ import json
 import math
 import zlib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-__all__ = ["Record", "canonical", "decode", "decode_nonfinite", "encode", "split_arrays"]
+from surefoot.files import read_file
+
+__all__ = ["RUN_FILES", "Record", "canonical", "decode", "decode_nonfinite", "encode", "read_json", "split_arrays"]
+
+# What a run's folder holds of ours.
+RUN_FILES = (
+    "spec.json", "facts.json", "result.json", "examples.json", "journal.jsonl", "arrays.jsonl", "timings.jsonl",
+    "state-a.safetensors", "state-b.safetensors", "best.safetensors", "lock",
+)  # fmt: skip
+_MAX_TABLE = 1 << 20  # bytes of a spec, its facts or a result
 
 Record = dict[str, Any]
 
@@ -44,6 +54,27 @@ def decode(line: bytes) -> Record | None:
     except (ValueError, RecursionError):  # no JSON, letters that no text has, or brackets without end
         return None
     return record
+
+
+def read_json(path: Path, max_bytes: int = _MAX_TABLE) -> Any:
+    """Read a JSON file that `canonical` wrote.
+
+    Args:
+        path: A file of a run, opened as by `surefoot.files.open_regular`.
+        max_bytes: A larger file is refused.
+
+    Returns:
+        The value, with numbers that are not finite as floats.
+
+    Raises:
+        BadInput: If the file is no regular file or too large.
+        OSError: If the file is missing or cannot be read.
+        ValueError: If the file holds no JSON.
+    """
+    try:
+        return decode_nonfinite(json.loads(read_file(path, max_bytes)))
+    except RecursionError as error:
+        raise ValueError(f"{path.name} nests too deeply") from error
 
 
 def split_arrays(reading: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any] | None]:

@@ -9,7 +9,7 @@ the examples that carried the margin moment), ``result.json`` (last) and ``lock`
 from __future__ import annotations
 
 import contextlib
-import json
+import os
 import platform
 import resource
 import signal
@@ -30,7 +30,7 @@ import surefoot
 from surefoot.data.prepare import Prepared, prepare
 from surefoot.data.sets import load_set
 from surefoot.errors import BadInput
-from surefoot.files import replace_file
+from surefoot.files import check_regular, make_folder, remove_leftovers, replace_file
 from surefoot.ranks import Ranks, all_ranks
 from surefoot.training.assemble import assemble
 from surefoot.training.best import Best
@@ -43,7 +43,7 @@ from surefoot.training.lock import locked
 from surefoot.training.loop import Outcome, train
 from surefoot.training.members import members_of
 from surefoot.training.opened import open_run
-from surefoot.training.records import canonical, decode_nonfinite, split_arrays
+from surefoot.training.records import RUN_FILES, canonical, decode_nonfinite, read_json, split_arrays
 from surefoot.training.shifted import ood_sets, read_shift
 from surefoot.training.spec import RunSpec, spec_of
 from surefoot.training.state import pack, unpack
@@ -112,7 +112,7 @@ def _run(
     with contextlib.ExitStack() as held:
         with ranks.agreeing():
             if ranks.first:
-                folder.mkdir(parents=True, exist_ok=True)
+                make_folder(folder)
                 held.enter_context(locked(folder))
                 _begin(spec, folder, data, allow_version_mismatch)
             foreign = {} if spec.shift is None else ood_sets(spec.shift, data, data_root)
@@ -126,8 +126,8 @@ def _run(
 
 def _begin(spec: RunSpec, folder: Path, data: Prepared, allow_version_mismatch: bool) -> None:
     """Clear up after a death, and write down what the run is, if it has not ended."""
-    for leftover in folder.glob(".*"):  # files that a death kept from getting their names
-        leftover.unlink()
+    check_regular(folder, RUN_FILES)
+    remove_leftovers(folder, (*RUN_FILES, "state"))  # checkpoints were once written as .state.*
     if _result(folder) is None:
         _write_once(folder / "spec.json", spec.resolved())
         _check_facts(folder, data, allow_version_mismatch)
@@ -287,21 +287,23 @@ def _finish(
     found["correlations"] = sharpness_correlations(readings)
     if best is not None:
         found["best"] = {"metric": best.metric, "value": best.value, "step": best.step}
-    with replace_file(folder / "result.json") as stream:
+    with replace_file(folder / "result.json", follow_folder=False) as stream:
         stream.write(canonical(found).encode() + b"\n")
 
 
 def _result(folder: Path) -> dict[str, Any] | None:
     try:
-        found = decode_nonfinite(json.loads((folder / "result.json").read_text()))
+        found = read_json(folder / "result.json")
+    except BadInput:
+        raise
     except (FileNotFoundError, ValueError):
         return None
     return found if isinstance(found, dict) and {"outcome", "step", "final"} <= set(found) else None
 
 
 def _write_once(path: Path, value: Any) -> None:
-    if not path.exists():
-        with replace_file(path) as stream:
+    if not os.path.lexists(path):
+        with replace_file(path, follow_folder=False) as stream:
             stream.write(canonical(value).encode() + b"\n")
 
 
@@ -317,9 +319,11 @@ def _check_facts(folder: Path, data: Prepared, allow_version_mismatch: bool) -> 
     }
     path = folder / "facts.json"
     try:
-        before = dict(json.loads(path.read_text()))
+        before = dict(read_json(path))
+    except BadInput:
+        raise
     except (OSError, ValueError, TypeError):  # none yet, or harmed
-        with replace_file(path) as stream:
+        with replace_file(path, follow_folder=False) as stream:
             stream.write(canonical(now).encode() + b"\n")
         return
     for name in ("torch", "numpy", "machine"):

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from surefoot.curvature import jacobian_norms
-from surefoot.errors import BadInput
+from surefoot.errors import BadInput, StorageFault
+from surefoot.files import check_regular, make_folder
 from surefoot.forward import CHUNK, logits_of
 from surefoot.loss import CrossEntropy, LossLike, as_loss
 from surefoot.metrics import ece
@@ -23,7 +24,7 @@ from surefoot.theory.sample import Curvature, Robust
 from surefoot.training.bounds import bounds_of, over_ball
 from surefoot.training.cadence import GROUPS, Budget, Every, Logarithmic
 from surefoot.training.curvatures import Curvatures
-from surefoot.training.journal import JOURNAL, Notebook, read_journal
+from surefoot.training.journal import ARRAYS, JOURNAL, Notebook, read_journal
 from surefoot.training.loggers import Logger, Loggers
 from surefoot.training.readings import arrays_of, calibration_of, margins_of
 from surefoot.training.splits import Split, as_split
@@ -148,9 +149,10 @@ class Tracker:
 
     def _opened(self, out: Path) -> Notebook:
         try:
-            out.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise BadInput(f"out must be a folder that can be made; got {str(out)!r}: {error.strerror}") from error
+            make_folder(out)
+        except StorageFault as error:
+            raise BadInput(f"out must be a folder that can be made; got {str(out)!r}: {error}") from error
+        check_regular(out, (JOURNAL, ARRAYS))
         begun = bool(read_journal(out / JOURNAL)[0])
         if begun and self._offsets is None:
             raise BadInput(f"{str(out)!r} already holds a journal; choose another folder for out, or move it")

@@ -34,7 +34,7 @@ def save_figures(folder: Path, out: Path) -> tuple[list[Path], dict[str, str]]:
     """Write what the runs hold; the paths without suffix, and why the others were left out."""
     from matplotlib import rc_context
 
-    runs = [read_run(place) for place in places(folder)[:_MOST]]
+    runs = [read_run(place) for place in places(folder.resolve())[:_MOST]]
     runs = [run for run in runs if len(run.columns)]
     drawn = list(zip(runs, looks([(run.method, run.rate) for run in runs]), strict=True))
     try:

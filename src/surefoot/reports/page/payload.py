@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 
 from surefoot import __version__
-from surefoot.files import open_plain
+from surefoot.errors import BadInput
+from surefoot.files import open_file
 from surefoot.reports.figures.colours import looks
 from surefoot.reports.figures.compare import compare, settings
 from surefoot.reports.figures.downsample import downsample, evenly
@@ -45,7 +46,7 @@ class PayloadCache:
     """
 
     def __init__(self, folder: Path, admit: Callable[[Place], bool] = lambda place: True, processes: int = 2) -> None:
-        self.folder, self._admit, self._processes = folder, admit, processes
+        self.folder, self._admit, self._processes = folder.resolve(), admit, processes
         self._kept: dict[Path, tuple[Any, Packed]] = {}
 
     def payload(self) -> dict[str, Any]:
@@ -85,7 +86,7 @@ def _mark(folder: Path) -> tuple[tuple[str, int, int], ...]:
     found = []
     for name in ("spec.json", "journal.jsonl", "arrays.jsonl", "result.json", "examples.json"):
         try:
-            facts = (folder / name).stat()
+            facts = (folder / name).lstat()
         except OSError:
             continue
         found.append((name, facts.st_size, facts.st_mtime_ns))
@@ -231,9 +232,9 @@ def _studies(found: Sequence[Place]) -> dict[str, str]:
     texts = {}
     for name, folder in folders.items():
         try:
-            with open_plain(folder / "study.toml") as stream:
+            with open_file(folder / "study.toml") as stream:
                 texts[str(name)] = stream.read(1 << 17).decode(errors="replace")
-        except OSError:
+        except (OSError, BadInput):
             texts[str(name)] = ""
     return texts
 

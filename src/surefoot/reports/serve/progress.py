@@ -10,7 +10,8 @@ import statistics
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from surefoot.files import open_plain
+from surefoot.errors import BadInput
+from surefoot.files import open_file
 from surefoot.training.journal import JOURNAL, TIMINGS
 from surefoot.training.records import Record, decode, decode_nonfinite
 
@@ -108,9 +109,9 @@ def _tail(path: Path, count: int) -> list[Record]:
 def _end(path: Path, most: int) -> tuple[bytes, bool]:
     """The last ``most`` bytes of a file, and whether they are all; nothing where it cannot be read."""
     try:
-        with open_plain(path) as stream:
+        with open_file(path) as stream:
             start = max(0, stream.seek(0, os.SEEK_END) - most)
             stream.seek(start)
             return stream.read(most), start == 0
-    except OSError:
+    except (OSError, BadInput):
         return b"", True
