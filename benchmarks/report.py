@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from harness import machine, report, table
 
-from surefoot.training.records import canonical, encode
+from surefoot.runs.records import canonical, encode
 
 PARTS = ("accuracy", "adaptive_ece", "brier", "confidence", "ece", "entropy", "kce", "log_q", "margin", "margin_min",
          "margin_q05", "margin_q25", "margin_q50", "margin_q75", "margin_q95", "nll", "tail_half", "wrong")  # fmt: skip

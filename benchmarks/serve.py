@@ -27,7 +27,7 @@ from harness import machine, milliseconds, report, table
 
 from surefoot.reports.serve.refresher import Refresher
 from surefoot.reports.serve.watch import Watch
-from surefoot.training.records import canonical, encode
+from surefoot.runs.records import canonical, encode
 
 TICKS = os.sysconf("SC_CLK_TCK")
 

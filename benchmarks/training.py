@@ -101,8 +101,7 @@ def growth(x: Tensor, y: Tensor, steps: int) -> dict[str, float]:
     tracker = sf.Tracker(model, small, small, optimizer=opt, every=50)
     sizes = {}
 
-    def after(step: int, loss: float) -> None:
-        tracker.readings.clear()
+    def after(step: int, loss: float, reading: dict[str, Any] | None) -> None:
         if step in (steps // 5, steps):
             sizes[f"after {step:,} steps"] = resident()
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from surefoot.training.opened import open_run
 from typer.testing import CliRunner
 
 import surefoot as sf
@@ -35,6 +36,8 @@ from surefoot.registry import (
     table,
 )
 from surefoot.reports.page.payload import payload
+from surefoot.runs.checkpoint import load_best
+from surefoot.runs.journal import read_journal
 from surefoot.studies.costs import cost_of
 from surefoot.studies.facts import DatasetIndex
 from surefoot.studies.folder import StudyFolder
@@ -42,9 +45,6 @@ from surefoot.studies.plan import make_plan
 from surefoot.studies.preflight import check_parts
 from surefoot.studies.select import choose
 from surefoot.studies.spec import study_of
-from surefoot.training.checkpoint import load_best
-from surefoot.training.journal import read_journal
-from surefoot.training.opened import open_run
 from surefoot.training.run import run
 from tests.losses import cases as loss_cases
 from tests.optim import cases as optimizer_cases

@@ -37,6 +37,7 @@ OLD_MODULES: Mapping[str, str] = {
     "surefoot.optim.names": "surefoot.optim.registry",
     "surefoot.optim.rules": "surefoot.optim.base",
     "surefoot.posthoc.methods": "surefoot.posthoc.registry",
+    "surefoot.reports.columns": "surefoot.runs.columns",
     "surefoot.reports.figures.names": "surefoot.reports.figures.labels",
     "surefoot.reports.figures.paper_a": "surefoot.reports.figures.morosini2026",
     "surefoot.reports.figures.paper_b": "surefoot.reports.figures.tan2026",
@@ -54,7 +55,15 @@ OLD_MODULES: Mapping[str, str] = {
     "surefoot.studies.parts": "surefoot.studies.preflight",
     "surefoot.studies.roles": "surefoot.studies.axis_roles",
     "surefoot.studies.statistics": "surefoot.statistics",
+    "surefoot.training.cadence": "surefoot.training.schedule",
+    "surefoot.training.checkpoint": "surefoot.runs.checkpoint",
     "surefoot.training.coupling": "surefoot.training.correlations",
+    "surefoot.training.journal": "surefoot.runs.journal",
+    "surefoot.training.lock": "surefoot.runs.lock",
+    "surefoot.training.members": "surefoot.training.spec",
+    "surefoot.training.opened": "surefoot.training.loaded",
+    "surefoot.training.overview": "surefoot.runs.reader",
+    "surefoot.training.records": "surefoot.runs.records",
 }
 
 # Old name -> new name, within the module or package that has it now. A module that was renamed serves the old names

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from surefoot.reports.api import report
-from surefoot.training.records import encode
+from surefoot.runs.records import encode
 from tests.reports.cases import HOSTILE, hostile_folder, shift_numbers, write_run
 
 SECTIONS = (

@@ -11,7 +11,7 @@ from surefoot.ensembles.registry import ENSEMBLES
 from surefoot.errors import BadInput
 from surefoot.studies.costs import cost_of
 from surefoot.studies.preflight import check_parts
-from surefoot.training.opened import open_run
+from surefoot.training.loaded import open_run
 from surefoot.training.run import run
 from surefoot.training.spec import spec_of
 

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import surefoot as sf
 from surefoot.errors import BadInput
 from surefoot.integrations.lightning import SurefootCallback
-from surefoot.training.journal import read_journal
+from surefoot.runs.journal import read_journal
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning"),  # inside Lightning, of torch's pytree
@@ -173,7 +173,7 @@ def test_the_journal_is_closed_when_training_fails(tmp_path):
     callback = SurefootCallback(TRAIN, TEST, every=1, out=tmp_path)
     with pytest.raises(RuntimeError, match="the user's own"):
         fit(Failing(), callback)
-    assert callback.tracker._notebook is None
+    assert callback.tracker._writer is None
     assert len(read_journal(tmp_path / "journal.jsonl")[0]) == 4
 
 

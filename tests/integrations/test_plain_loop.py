@@ -6,7 +6,7 @@ from torch import nn
 
 import surefoot as sf
 from surefoot.errors import BadInput
-from surefoot.training.journal import read_journal
+from surefoot.runs.journal import read_journal
 
 
 class Loop:
@@ -45,7 +45,7 @@ class Loop:
         model, opt, tracker = saved
         self.model.load_state_dict(model)
         self.opt.load_state_dict(opt)
-        self.tracker.load_state_dict(*tracker)
+        self.tracker.load_state_dict(tracker)
 
 
 def files(folder):

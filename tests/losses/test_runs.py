@@ -8,8 +8,8 @@ import torch
 from surefoot.cli.train import show
 from surefoot.errors import BadInput
 from surefoot.losses.registry import LOSSES
-from surefoot.training.checkpoint import load_newest
-from surefoot.training.opened import open_run
+from surefoot.runs.checkpoint import load_newest
+from surefoot.training.loaded import open_run
 from surefoot.training.run import run
 from surefoot.training.spec import read_spec
 from tests.training.test_runs import Killed, files, spec

@@ -14,9 +14,9 @@ from torch import nn
 from surefoot.errors import BadInput, RankLost
 from surefoot.losses.registry import Facts, build_objective
 from surefoot.ranks import all_ranks
+from surefoot.runs.checkpoint import load_newest
+from surefoot.runs.journal import read_journal
 from surefoot.training import run as run_module
-from surefoot.training.checkpoint import load_newest
-from surefoot.training.journal import read_journal
 from surefoot.training.loop import Batches, train
 from surefoot.training.run import run
 from surefoot.training.spec import spec_of
@@ -80,7 +80,7 @@ def work(rank, folder):
     found["augmented"], found["batch norm"] = images(norm=False), images(norm=True)
     writes = []
     if rank:  # whatever a rank beside the first would open for writing
-        for name in ("replace_file", "save_checkpoint", "save_best", "Notebook", "Journal", "locked"):
+        for name in ("RunWriter", "claimed", "write_json", "write_examples"):
             setattr(run_module, name, lambda *_, name=name: writes.append(name))
 
     def die(step, steps, loss, reading):

@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 
-from surefoot.training.records import canonical, encode
+from surefoot.runs.records import canonical, encode
 
 HOSTILE = '</script><img src=x onerror="window.hurt=1">&amp;<b>%{x}</b>\u2028\u2029\\u003c@@DATA@@=1+1'
 

@@ -2,7 +2,7 @@
 
 import json
 
-from surefoot.training.records import canonical, encode
+from surefoot.runs.records import canonical, encode
 
 
 def begin(place, steps=1000, stop=None, rule="sgd", seed=0):

@@ -22,7 +22,7 @@ from surefoot.reports.figures.tan2026 import ascent, temperature
 from surefoot.reports.places import Place
 from surefoot.reports.runs import read_run
 from surefoot.reports.trajectory import draw_trajectories
-from surefoot.training.records import encode
+from surefoot.runs.records import encode
 from tests.reports.cases import frame, reading, shift_numbers, write_run
 
 

@@ -20,7 +20,7 @@ import surefoot
 from surefoot.errors import BadInput
 from surefoot.reports.page import PayloadCache, build, embedded, payload, policy
 from surefoot.reports.page.png import data_uri, png
-from surefoot.training.records import encode
+from surefoot.runs.records import encode
 from tests.reports.cases import HOSTILE, hostile_folder, write_run
 
 

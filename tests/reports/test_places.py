@@ -6,7 +6,7 @@ import pytest
 
 from surefoot.reports.page import payload
 from surefoot.reports.places import places
-from surefoot.training.records import canonical
+from surefoot.runs.records import canonical
 from tests.reports.cases import write_run
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from surefoot.training.records import canonical
+from surefoot.runs.records import canonical
 from tests.reports.live_runs import begin, end, everything, grow
 from tests.reports.served import heard, serving
 

@@ -7,6 +7,7 @@ import pytest
 
 from surefoot.reports.serve import refresher as module
 from surefoot.reports.serve.refresher import Refresher
+from surefoot.runs.reader import RunReader
 from tests.reports.live_runs import begin, end, grow
 
 
@@ -96,8 +97,8 @@ def test_dear_looks_are_seldom(folder, clock, monkeypatch):
 
 def test_only_changed_runs_are_looked_into(folder, clock, monkeypatch):
     read = []
-    plain = module.progress
-    monkeypatch.setattr(module, "progress", lambda place: read.append(place.name) or plain(place))
+    plain = RunReader.progress
+    monkeypatch.setattr(RunReader, "progress", lambda self: read.append(self.folder.name) or plain(self))
     grow(begin(folder / "b"), 0)
     refresher = Refresher(folder, lambda stamps: b'{"x":1}')
     refresher.turn()

@@ -15,11 +15,10 @@ from surefoot.cli import app
 from surefoot.errors import BadInput
 from surefoot.files import open_regular, read_file, replace_file
 from surefoot.reports.page import payload
-from surefoot.reports.serve.progress import progress
+from surefoot.runs.reader import RunReader, overview
+from surefoot.runs.records import RUN_FILES
 from surefoot.studies.folder import StudyFolder
-from surefoot.training.opened import open_run
-from surefoot.training.overview import overview
-from surefoot.training.records import RUN_FILES
+from surefoot.training.loaded import open_run
 from surefoot.training.run import run
 from surefoot.training.spec import spec_of
 from tests.training.test_runs import Killed, spec
@@ -140,7 +139,7 @@ def test_readers_show_nothing_of_what_is_no_regular_file(name, kind, begun, secr
     shutil.copytree(begun, folder := tmp_path / "runs" / begun.name)
     (secret / "notes.txt").write_text('{"outcome": "SECRET", "rule": {"name": "SECRET"}, "step": 3}')
     put(kind, folder / name, secret / "notes.txt")
-    for shown in (overview(folder.parent), overview(folder), progress(folder), payload(folder.parent)):
+    for shown in (overview(folder.parent), overview(folder), RunReader(folder).progress(), payload(folder.parent)):
         assert "SECRET" not in json.dumps(shown, default=str)
 
 
@@ -230,7 +229,7 @@ def test_what_is_opened_safely(tmp_path, secret):
     path = tmp_path / "file"
     path.write_bytes(b"12345")
     assert read_file(path, 5) == b"12345"
-    with pytest.raises(BadInput, match="has 5 bytes"):
+    with pytest.raises(BadInput, match="has 5 bytes, too many"):
         read_file(path, 4)
     handle = open_regular(path)
     assert not os.get_inheritable(handle)
@@ -285,7 +284,7 @@ def test_all_access_goes_through_one_module(begun, tmp_path, monkeypatch):
         open_run(folder)
         open_run(folder, best=True)
         overview(out)
-        progress(folder)
+        RunReader(folder).progress()
         payload(out)
         tracked(out / "tracked")
         together = {

@@ -8,12 +8,12 @@ import pytest
 from scipy import stats
 
 from surefoot.errors import BadInput
+from surefoot.runs.journal import JOURNAL, Journal
 from surefoot.statistics import correlated, partial
 from surefoot.studies.gather import GatheredRun, GatheredStudy
 from surefoot.studies.measures import check_measure, heading, measure
 from surefoot.studies.spec import TableSpec
 from surefoot.studies.tables import tables_of
-from surefoot.training.journal import JOURNAL, Journal
 
 ACCURACY = [0.1, 0.4, 0.7, 0.9, 1.0, 1.0]
 ECE = [0.0, 0.3, 0.5, 0.4, 0.2, 0.1]

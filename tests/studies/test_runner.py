@@ -16,6 +16,8 @@ from scipy import stats
 
 import surefoot as sf
 from surefoot.errors import BadInput, StorageFault
+from surefoot.runs.journal import read_journal
+from surefoot.runs.records import encode
 from surefoot.studies import worker
 from surefoot.studies import workers as worker_processes
 from surefoot.studies.facts import DatasetIndex
@@ -26,9 +28,7 @@ from surefoot.studies.render import render
 from surefoot.studies.runner import Runner, Silent, Task, WorkerFault
 from surefoot.studies.spec import read_study, study_of, table_of
 from surefoot.studies.tables import Cell, Table, tables_of
-from surefoot.training.journal import read_journal
-from surefoot.training.opened import open_run
-from surefoot.training.records import encode
+from surefoot.training.loaded import open_run
 from surefoot.training.run import run
 from tests.conftest import surefoot
 from tests.studies.cases import STUDY, journals, small
@@ -650,7 +650,7 @@ def test_a_harmed_journal_fails_its_run_and_not_the_study(tmp_path):
     (folder / "journal.jsonl").write_bytes(b"harmed\n")
     told = worker._run(order_for(planned, tmp_path), lambda message: None)
     assert told["type"] == "failed"
-    assert "is harmed" in told["error"]
+    assert "is corrupted" in told["error"]
 
 
 def test_a_disk_that_is_full_before_a_run_begins(tmp_path, monkeypatch):

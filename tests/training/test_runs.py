@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from surefoot.errors import BadInput
-from surefoot.training.checkpoint import load_best, load_newest
-from surefoot.training.journal import read_journal
+from surefoot.runs.checkpoint import load_best, load_newest
+from surefoot.runs.journal import read_journal
 from surefoot.training.run import run
 from surefoot.training.spec import read_spec, spec_of
 

@@ -7,7 +7,7 @@ import pytest
 
 import surefoot as sf
 from surefoot.errors import BadInput, StorageFault
-from surefoot.training.opened import open_run
+from surefoot.training.loaded import open_run
 from surefoot.training.run import run
 from surefoot.training.spec import spec_of
 from tests.conftest import surefoot_process
@@ -108,7 +108,7 @@ def test_a_harmed_journal_says_where_and_what_to_do(tmp_path):
     raw = bytearray(path.read_bytes())
     raw[len(raw) // 2] ^= 1
     path.write_bytes(raw)
-    with pytest.raises(StorageFault, match=r"harmed after its record 3.*move its folder away"):
+    with pytest.raises(StorageFault, match=r"corrupted after its record 3.*move its folder away"):
         run(spec(steps=12, track={"every": 2}), tmp_path)
 
 

@@ -11,8 +11,10 @@ from torch import nn
 
 import surefoot as sf
 from surefoot.errors import BadInput
-from surefoot.training.cadence import Budget, Every, Logarithmic
-from surefoot.training.journal import read_journal
+from surefoot.runs.journal import read_journal
+from surefoot.training.groups import GROUPS_BY_NAME
+from surefoot.training.schedule import GROUPS, Budget, Every, Logarithmic
+from surefoot.training.spec import TrackSpec
 
 
 def setup(norm=True, dropout=0.3):
@@ -144,13 +146,13 @@ def test_a_tracker_made_anew_goes_on_to_the_bit():
         loop(model, train, 6, first)
         state = first.state_dict()
         again = sf.Tracker(model, train, test, every=groups)
-        again.load_state_dict(*state)
+        again.load_state_dict(state)
         torch.manual_seed(2)
         twin = copy.deepcopy(model)
         loop(model, train, 6, first, begin=6)
     torch.manual_seed(2)
     other = sf.Tracker(twin, train, test, every=groups)
-    other.load_state_dict(*state)
+    other.load_state_dict(state)
     with other:
         loop(twin, train, 6, other, begin=6)
     assert first.readings[-len(other.readings) :] == other.readings
@@ -254,7 +256,7 @@ def test_sharpness_of_the_test_set_goes_on_to_the_bit():
     state = copy.deepcopy(first.state_dict())
     loop(model, train, 3)
     again = sf.Tracker(model, train, test, every={"test_curvature": 1})
-    again.load_state_dict(*state)
+    again.load_state_dict(state)
     assert again.read(3)["test.sharpness"] == first.read(3)["test.sharpness"]
 
 
@@ -453,11 +455,35 @@ def test_numbers_of_numpy_are_numbers():
     assert [type(reading["step"]) for reading in tracker.readings] == [int, int]
 
 
-@pytest.mark.parametrize("state", [(None, None), ({}, {}), ({}, {"budget": None})])
+@pytest.mark.parametrize("state", [None, {}, {"budget": None}, {"tensors": None, "plain": None}, {"tensors": {}}])
 def test_what_is_no_state_is_refused(state):
     model, train, test = setup()
-    with pytest.raises(BadInput, match=r"load_state_dict\(\*state\)"):
-        sf.Tracker(model, train, test).load_state_dict(*state)
+    with pytest.raises(BadInput, match=r"load_state_dict\(state\)"):
+        sf.Tracker(model, train, test).load_state_dict(state)
+
+
+def test_a_state_is_one_dictionary_and_two_are_still_taken():
+    model, train, test = setup()
+    with sf.Tracker(model, train, test, every={"curvature": 1}) as tracker:
+        tracker.step(0)
+    state = tracker.state_dict()
+    tensors = {name: value for name, value in state.items() if isinstance(value, torch.Tensor)}
+    plain = {name: value for name, value in state.items() if name not in tensors}
+    assert tensors
+    assert plain["read_at"] == 1
+    again = sf.Tracker(model, train, test, every={"curvature": 1})
+    with pytest.warns(DeprecationWarning, match="one dictionary"):
+        again.load_state_dict(tensors, plain)
+    kept = sf.Tracker(model, train, test, every={"curvature": 1})
+    kept.load_state_dict({"tensors": tensors, "plain": plain})  # as in a checkpoint that an integration once wrote
+    for other in (again.state_dict(), kept.state_dict()):
+        assert {name: value for name, value in other.items() if name in plain} == plain
+        assert all(torch.equal(other[name], value) for name, value in tensors.items())
+
+
+def test_every_group_has_a_name_in_the_spec():
+    assert tuple(GROUPS_BY_NAME) == GROUPS
+    assert set(GROUPS) <= set(TrackSpec.model_fields)
 
 
 def test_a_rule_that_finds_its_own_rate_has_no_threshold():

@@ -11,7 +11,7 @@ import typer
 
 if TYPE_CHECKING:
     from surefoot.theory import Certificate
-    from surefoot.training.opened import LoadedRun
+    from surefoot.training.loaded import LoadedRun
 
 __all__ = ["certify"]
 
@@ -42,7 +42,7 @@ def certify(
     from surefoot.errors import BadInput
     from surefoot.theory import certify as prove
     from surefoot.theory import sam_certificates, sam_step
-    from surefoot.training.opened import open_run
+    from surefoot.training.loaded import open_run
 
     if split not in ("train", "test"):
         raise BadInput(f"--split must be train or test; got {split!r}")
@@ -141,7 +141,7 @@ def _ascent(step: Any) -> str:
 def _json(opened: LoadedRun, split: str, found: list[Certificate], heavy: list[dict[str, Any]], step: Any) -> None:
     from dataclasses import asdict
 
-    from surefoot.training.records import canonical
+    from surefoot.runs.records import canonical
 
     rows = [
         {**asdict(each), "slack": each.slack, "verdict": each.verdict, "tightness": each.tightness} for each in found

@@ -39,8 +39,8 @@ def demo(
     from surefoot.cli.terminal import progress_bar, terminal
     from surefoot.reports.api import report
     from surefoot.reports.trajectory import save_trajectories
+    from surefoot.runs.journal import read_journal
     from surefoot.studies.folder import StudyFolder
-    from surefoot.training.journal import read_journal
     from surefoot.training.run import run
 
     plan = _plan(steps)

@@ -19,8 +19,8 @@ def figures(
     """Draw what the runs hold of the papers' figures, each as PDF, SVG and PNG."""
     from surefoot.errors import BadInput
     from surefoot.reports.figures.paper import save_figures
+    from surefoot.runs.records import canonical
     from surefoot.text import plain
-    from surefoot.training.records import canonical
 
     if style != "paper":
         raise BadInput(f"--style must be paper; got {style!r}")

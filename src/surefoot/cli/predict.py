@@ -30,7 +30,7 @@ def predict(
     from surefoot.files import replace_file
     from surefoot.forward import CHUNK
     from surefoot.predictions import Predictions
-    from surefoot.training.opened import open_run
+    from surefoot.training.loaded import open_run
 
     if out.suffix.lower() != ".npz":
         raise BadInput(f"--out must be an .npz file, which holds several sets; got {out.name!r}")

@@ -11,7 +11,7 @@ from surefoot.cli.terminal import check_folder, progress_bar
 
 if TYPE_CHECKING:
     from surefoot.shift.measure import Subject
-    from surefoot.training.opened import LoadedRun
+    from surefoot.training.loaded import LoadedRun
 
 __all__ = ["shift"]
 
@@ -47,7 +47,7 @@ def shift(
     from surefoot.shift.ood import ood_by_name
     from surefoot.shift.sources import generated, published
     from surefoot.shift.view import View
-    from surefoot.training.opened import open_run
+    from surefoot.training.loaded import open_run
 
     kinds, levels = kinds_named(corruptions), _levels(severities)
     if figure is not None:
@@ -79,8 +79,8 @@ def shift(
         save_recalibration(found, settings_named({name: each.folder for name, each in opened.items()}), figure)
     name = "official" if official else NAME
     if json_:
+        from surefoot.runs.records import canonical
         from surefoot.shift.measure import means
-        from surefoot.training.records import canonical
 
         mean = [*means(found, "subject", "method", "kind"), *means(found, "subject", "method")]
         facts = {"data": first.spec.data.name, "corruptions": name, "seed": None if official else seed, "bins": 15}

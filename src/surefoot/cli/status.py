@@ -20,8 +20,8 @@ def status(
 
     from surefoot.cli.terminal import terminal
     from surefoot.errors import BadInput
-    from surefoot.training.overview import overview, run_folders
-    from surefoot.training.records import canonical
+    from surefoot.runs.reader import overview, run_folders
+    from surefoot.runs.records import canonical
 
     runs = overview(folder)
     if not runs:
@@ -30,7 +30,7 @@ def status(
         from surefoot.reports.places import places
         from surefoot.reports.runs import read_run
         from surefoot.reports.trajectory import save_trajectories
-        from surefoot.training.journal import JOURNAL, read_journal
+        from surefoot.runs.journal import JOURNAL, read_journal
 
         methods = {place.folder: read_run(place).method for place in places(folder.resolve())}
         curves = {

@@ -84,7 +84,7 @@ def _say(result: StudyResult, has_tables: bool) -> None:
 
 
 def _json(result: StudyResult) -> None:
-    from surefoot.training.records import canonical
+    from surefoot.runs.records import canonical
 
     runs = [
         {"label": task.run.label, "id": task.id, "state": task.state, "step": task.step, "error": task.error}
@@ -116,7 +116,7 @@ def _dry_run(
     runs = [run for run in runs if run not in there]
     total = sum(run.cost or 0.0 for run in runs)
     if json_:
-        from surefoot.training.records import canonical
+        from surefoot.runs.records import canonical
 
         listed = [
             {"label": run.label, "id": run.id, "stage": run.stage, "steps": run.steps, "cost": run.cost} for run in runs

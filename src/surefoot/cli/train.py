@@ -34,7 +34,7 @@ def train(
     Several processes share a run under torchrun: ``torchrun --nproc-per-node 2 -m surefoot train SPEC.toml``.
     """
     from surefoot.ranks import launched
-    from surefoot.training.records import canonical
+    from surefoot.runs.records import canonical
     from surefoot.training.run import run
     from surefoot.training.spec import read_spec
 

@@ -139,8 +139,7 @@ class SurefootCallback(TrainerCallback):
         )
         saved = _folder(args, state) / _STATE
         if state.global_step and saved.exists():
-            loaded = torch.load(saved, weights_only=True)
-            self.tracker.load_state_dict(loaded["tensors"], loaded["plain"])
+            self.tracker.load_state_dict(torch.load(saved, weights_only=True))
         self.tracker.__enter__()
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
@@ -167,8 +166,7 @@ class SurefootCallback(TrainerCallback):
         assert self.tracker is not None
         folder = _folder(args, state)
         if state.is_world_process_zero and folder.is_dir():
-            tensors, plain = self.tracker.state_dict()
-            torch.save({"tensors": tensors, "plain": plain}, folder / _STATE)
+            torch.save(self.tracker.state_dict(), folder / _STATE)
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any

@@ -119,7 +119,7 @@ class SurefootCallback(Callback):
             **options,
         )
         if before:
-            self.tracker.load_state_dict(before["tensors"], before["plain"])
+            self.tracker.load_state_dict(before)
         self.tracker.__enter__()
 
     def on_train_batch_end(
@@ -163,10 +163,7 @@ class SurefootCallback(Callback):
         Returns:
             The state; empty before training begins.
         """
-        if self.tracker is None:
-            return {}
-        tensors, plain = self.tracker.state_dict()
-        return {"tensors": tensors, "plain": plain}
+        return {} if self.tracker is None else self.tracker.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Keep the state of Lightning's checkpoint until the tracker is made.

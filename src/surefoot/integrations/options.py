@@ -13,7 +13,7 @@ from surefoot.loss import LossLike
 from surefoot.ranks import all_ranks
 from surefoot.training.loggers import Logger
 from surefoot.training.splits import Split, as_split
-from surefoot.training.tracker import Cadence
+from surefoot.training.tracker import Schedule
 from surefoot.validation import check_options
 
 __all__ = ["Options", "check_callback_options", "own_rows"]
@@ -36,7 +36,7 @@ class Options(TypedDict, total=False):
     """
 
     loss: LossLike
-    every: int | Cadence | Mapping[str, int | Cadence] | None
+    every: int | Schedule | Mapping[str, int | Schedule] | None
     budget: float | None
     batch_size: int | None
     out: str | Path | None

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from surefoot.errors import BadInput
 from surefoot.forward import CHUNK, logits_of
@@ -73,8 +74,8 @@ def unweighted(logits: Tensor, labels: Tensor, values: Tensor) -> Tensor:
 class Objective(nn.Module):
     """``objective(model, batch)``: the scalar to minimise, over the model's own forward pass.
 
-    What it remembers from step to step lies in buffers, so that it is saved and resumed with the run. ``weigh`` is set
-    by the loop: a rule such as CSAM weighs the part of each example, never a term of the batch as a whole.
+    What it remembers from step to step lies in buffers, so that it is saved and resumed with the run. An optimizer such
+    as CSAM weighs the part of each example, never a term of the batch as a whole: see `weighted_by`.
 
     Attributes:
         curvature: as of `Loss`.
@@ -88,6 +89,19 @@ class Objective(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.weigh: Weigh = unweighted
+
+    def weighted_by(self, optimizer: Optimizer) -> Self:
+        """Bind the objective to the optimizer that minimises it.
+
+        Args:
+            optimizer: If it has a method ``weighted``, as CSAM has, that method weighs the examples' values in each
+                pass. Other optimizers leave every example the same weight.
+
+        Returns:
+            The objective itself.
+        """
+        self.weigh = getattr(optimizer, "weighted", unweighted)
+        return self
 
     @abstractmethod
     def forward(self, model: nn.Module, batch: Batch) -> Tensor:

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from surefoot.errors import BadInput
+from surefoot.runs.journal import JOURNAL
 from surefoot.studies.folder import StudyFolder
 from surefoot.studies.gather import counted
-from surefoot.training.journal import JOURNAL
 
 __all__ = ["Place", "places"]
 

@@ -1,6 +1,6 @@
-"""A run as its files tell, for pages and figures: what it is, how it ended, its columns; no torch, nothing trusted.
+"""Runs as pages and figures show them: what `RunReader` reads, with the words of the study around it; no torch.
 
-A file that is harmed costs what it held, and is named in the run's ``note``; the other runs are not touched by it.
+A file that is corrupted costs what it held, and is named in the run's ``note``; the other runs are not touched by it.
 """
 
 from __future__ import annotations
@@ -11,19 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from surefoot.errors import BadInput
-from surefoot.reports.columns import Columns, read_columns, whole_lines
 from surefoot.reports.frames import sound_frame
 from surefoot.reports.places import Place
-from surefoot.spellings import current_keys
-from surefoot.training.journal import ARRAYS, JOURNAL, TIMINGS
-from surefoot.training.records import decode, read_json
+from surefoot.runs.columns import Columns
+from surefoot.runs.reader import RunReader, number, table
 
 __all__ = ["Frames", "RunFacts", "number", "read_frames", "read_run"]
 
-_LARGEST = 1 << 20  # bytes of a small file; a larger one is no spec and no result
-_NAME, _WORD = 300, 40  # letters of a method and of an outcome; what is longer is none
-_DEEPEST = 32  # tables in tables; ours have three
+_MAX_NAME = 300  # letters of a method; what is longer is none
 
 
 @dataclass(frozen=True)
@@ -68,58 +63,39 @@ class Frames:
 
 def read_run(place: Place, wanted: Callable[[str], bool] = lambda name: True) -> RunFacts:
     """All that a run's files tell but histograms; never an error."""
-    notes: list[str] = []
-    spec, facts, result = (_small(place.folder / f"{name}.json", notes) for name in ("spec", "facts", "result"))
-    try:
-        columns = read_columns(place.folder / JOURNAL, wanted)
-    except BadInput as error:
-        columns = read_columns(place.folder / "none")
-        notes.append(str(error))
-    spec = current_keys(spec)
-    ended = isinstance(result.get("outcome"), str)
-    tracked = not (place.folder / "spec.json").exists() and len(columns) > 0
-    if columns.harmed is not None and (ended or _goes_on(place.folder / JOURNAL, columns.harmed)):
-        notes.append(f"journal.jsonl is harmed at line {columns.harmed}; {len(columns):,} readings before it are shown")
-    outcome = _outcome(place, result, tracked, "diverged" in columns.numbers)
+    reader = RunReader(place.folder)
+    spec, metadata, result = reader.spec, reader.metadata, reader.result
+    columns = reader.columns(wanted)
+    outcome, final = reader.outcome, reader.final
+    if outcome in ("unfinished", "tracked") and "diverged" in columns.numbers:
+        outcome = "diverged"
+    tracked = reader.outcome == "tracked"
+    note = "; ".join(reader.notes)
     if place.failure:
-        notes = [(place.failure.strip().splitlines() or [""])[-1][:300]]
-    elif notes:
+        outcome, note = "failed", (place.failure.strip().splitlines() or [""])[-1][:300]
+    elif note:
         outcome = "damaged"
-    final = _table(result.get("final")) or _last(place.folder / JOURNAL, len(columns))
-    seconds, pace = _clock(place.folder / TIMINGS)
-    optimizer, seed = _table(spec.get("optimizer")), spec.get("seed")
+    seconds, pace = reader.clock()
     name = place.folder.name if place.study is not None else place.label or place.folder.name
-    method = place.method or str(optimizer.get("name") or name)[:_NAME]
-    step = result.get("step") if isinstance(result.get("step"), int) else final.get("step")
-    steps = _table(spec.get("stop")).get("steps")
+    method = place.method or str(reader.optimizer.get("name") or name)[:_MAX_NAME]
     return RunFacts(
         place=place,
         outcome=outcome,
         method=method,
         label=_label(place, method, tracked),
-        rate=_rate(optimizer, final),
-        seed=seed if isinstance(seed, int) else place.seed,
-        step=int(number(step)) if math.isfinite(number(step)) else 0,
-        steps=place.steps or (steps if isinstance(steps, int) else None),
-        note="; ".join(notes),
+        rate=_rate(reader.optimizer, final),
+        seed=place.seed if reader.seed is None else reader.seed,
+        step=reader.step,
+        steps=place.steps or reader.steps,
+        note=note,
         spec=spec,
-        facts=facts,
+        facts=metadata,
         final=final,
-        correlations=_table(result.get("correlations")),
+        correlations=table(result.get("correlations")),
         columns=columns,
         seconds=seconds,
         pace=pace,
     )
-
-
-def _outcome(place: Place, result: dict[str, Any], tracked: bool, diverged: bool) -> str:
-    if place.failure:
-        return "failed"
-    if isinstance(result.get("outcome"), str):
-        return str(result["outcome"])[:_WORD]
-    if not place.folder.is_dir():
-        return "waiting"
-    return "diverged" if diverged else "tracked" if tracked else "unfinished"
 
 
 def _label(place: Place, method: str, tracked: bool) -> str:
@@ -132,88 +108,15 @@ def _label(place: Place, method: str, tracked: bool) -> str:
 
 
 def read_frames(folder: Path, pick: Callable[[int], list[int]]) -> Frames:
-    """The frames at the places ``pick(total)`` among those with histograms, or with tails where there are none.
-
-    Only the chosen lines are decoded: a long run's file is large, and a page shows few of its frames.
-    """
-    try:
-        lines, _ = whole_lines(folder / ARRAYS)
-    except BadInput:
-        lines = []
-    full = [line for line in lines if b'.reliability":' in line] or lines
-    decoded = [decode(full[place] + b"\n") for place in pick(len(full))]
-    frames = [sound_frame(frame) for frame in decoded if frame is not None and isinstance(frame.get("step"), int)]
-    return Frames([frame for frame in frames if len(frame) > 1], _small(folder / "examples.json", [], 64 * _LARGEST))
-
-
-def number(value: Any) -> float:
-    """``value`` as a float; NaN if it is none."""
-    try:
-        return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
-    except OverflowError:
-        return math.nan
-
-
-def _small(path: Path, notes: list[str], most: int = _LARGEST) -> dict[str, Any]:
-    """A file that holds one table; empty if there is none, and a note if it is something else."""
-    try:
-        found = read_json(path, most)
-    except FileNotFoundError:
-        return {}
-    except BadInput as error:
-        notes.append(str(error).replace(str(path), path.name))
-        return {}
-    except (OSError, ValueError):
-        notes.append(f"{path.name} cannot be read")
-        return {}
-    if not isinstance(found, dict) or _is_deep(found, _DEEPEST):
-        notes.append(f"{path.name} holds no table of ours")
-        return {}
-    return found
-
-
-def _is_deep(value: Any, levels: int) -> bool:
-    """Whether more tables and lists stand in one another: whoever walks through them later would run out of stack."""
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return levels == 0 or any(_is_deep(each, levels - 1) for each in inner)
-
-
-def _goes_on(path: Path, harmed: int) -> bool:
-    """Whether lines follow the harmed one: a torn last line is only a run that was stopped while it wrote."""
-    lines, torn = whole_lines(path)
-    return len(lines) + torn > harmed
-
-
-def _last(path: Path, count: int) -> dict[str, Any]:
-    """The last of ``count`` readings of a network whose logits were finite."""
-    lines, _ = whole_lines(path) if count else ([], False)
-    found = (decode(line + b"\n") for line in reversed(lines[:count]))
-    return next((each for each in found if each is not None and "diverged" not in each), {})
+    """The frames at the places ``pick(total)`` among those with histograms, or with tails where there are none."""
+    reader = RunReader(folder)
+    frames = [sound_frame(frame) for frame in reader.frames(pick)]
+    return Frames([frame for frame in frames if len(frame) > 1], reader.examples)
 
 
 def _rate(optimizer: dict[str, Any], final: dict[str, Any]) -> float:
     """The learning rate as the spec has it; a schedule changes what the last reading says."""
-    for table in (optimizer, _table(optimizer.get("base"))):
-        if math.isfinite(number(table.get("lr"))):
-            return number(table["lr"])
+    for options in (optimizer, table(optimizer.get("base"))):
+        if math.isfinite(number(options.get("lr"))):
+            return number(options["lr"])
     return number(final.get("lr"))
-
-
-def _clock(path: Path) -> tuple[float, float]:
-    """Seconds between the first and the last reading, and seconds a step over the last few."""
-    try:
-        lines, _ = whole_lines(path)
-    except BadInput:
-        lines = []
-    found = [decode(line + b"\n") for line in (lines[:1] + lines[-5:] if len(lines) > 1 else [])]
-    points = [(number(each.get("step")), number(each.get("time"))) for each in found if each is not None]
-    points = [point for point in points if all(math.isfinite(value) for value in point)]
-    if len(points) < 2:
-        return math.nan, math.nan
-    (first, begun), (last, now) = points[1], points[-1]
-    pace = (now - begun) / (last - first) if last > first and now >= begun else math.nan
-    return max(0.0, now - points[0][1]), pace
-
-
-def _table(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}

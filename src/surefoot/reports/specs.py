@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from surefoot.training.records import canonical
+from surefoot.runs.records import canonical
 
 __all__ = ["flat", "shared_and_own"]
 

@@ -20,8 +20,8 @@ from typing import Any
 
 from surefoot.errors import BadInput, MissingDependency, RunLocked
 from surefoot.files import make_folder
+from surefoot.runs.lock import locked
 from surefoot.studies.node_worker import Files, NodeWorker, files_of, put_files
-from surefoot.training.lock import locked
 
 __all__ = ["RayWorker", "RayWorkers", "ray_workers"]
 

@@ -14,11 +14,12 @@ from typing import Any
 
 from surefoot.errors import BadInput, StorageFault
 from surefoot.files import make_folder, read_file, replace_file
+from surefoot.runs.journal import read_to
+from surefoot.runs.lock import LOCK, is_locked
+from surefoot.runs.reader import read_result
+from surefoot.runs.records import canonical, read_json
 from surefoot.spellings import current_name, former_name
 from surefoot.studies.plan import Plan
-from surefoot.training.journal import read_to
-from surefoot.training.lock import LOCK, is_locked
-from surefoot.training.records import canonical, read_json
 
 __all__ = ["StudyFolder", "default_folder"]
 
@@ -88,15 +89,7 @@ class StudyFolder:
 
     def result(self, name: str) -> dict[str, Any] | None:
         """A run's ``result.json``, if it has ended."""
-        try:
-            found = read_json(self.run(name) / "result.json")
-        except BadInput:  # a link, say: such a run is not begun again in silence
-            raise
-        except (OSError, ValueError):
-            return None
-        kinds = {"outcome": str, "step": int, "final": dict}
-        whole = isinstance(found, dict) and all(isinstance(found.get(key), kind) for key, kind in kinds.items())
-        return found if whole else None
+        return read_result(self.run(name))
 
     def adopt(self, name: str, others: Sequence[Path]) -> bool:
         """Copy a run that another study has finished; False if none has, or if it was begun here.

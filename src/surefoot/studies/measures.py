@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from surefoot.metrics.registry import METRICS
+from surefoot.runs.journal import read_to
 from surefoot.statistics import lead, partial, pearson, spearman
-from surefoot.training.journal import read_to
 from surefoot.validation import suggest
 
 __all__ = ["check_measure", "heading", "measure", "quantities_of", "shown_stop", "with_sharpness"]

@@ -11,8 +11,7 @@ from surefoot.curvature.lanczos import Eigenpairs
 from surefoot.losses.registry import Facts
 from surefoot.optim.registry import build_optimizer
 from surefoot.training.assemble import network_of, objective_of
-from surefoot.training.members import members_of
-from surefoot.training.spec import RunSpec
+from surefoot.training.spec import RunSpec, members_of
 
 __all__ = ["check_parts"]
 

@@ -7,9 +7,9 @@ import io
 import re
 from collections.abc import Callable, Sequence
 
+from surefoot.runs.records import canonical
 from surefoot.studies.tables import Cell, Table
 from surefoot.text import plain
-from surefoot.training.records import canonical
 
 __all__ = ["FORMATS", "render"]
 

@@ -16,13 +16,13 @@ from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from surefoot.errors import BadInput, StorageFault, SurefootError
+from surefoot.runs.records import canonical
 from surefoot.studies.facts import DatasetIndex
 from surefoot.studies.folder import StudyFolder
 from surefoot.studies.plan import Plan, Planned, make_plan
 from surefoot.studies.select import choose, described
 from surefoot.studies.workers import Worker, Workers
-from surefoot.training.members import members_of
-from surefoot.training.records import canonical
+from surefoot.training.spec import members_of
 
 if TYPE_CHECKING:
     from surefoot.studies.cluster import RayWorker, RayWorkers

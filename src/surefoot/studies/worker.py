@@ -32,14 +32,14 @@ def main() -> None:
     os.dup2(2, 1)  # what libraries print must not mix with what we tell
 
     def tell(message: Mapping[str, Any]) -> None:
-        from surefoot.training.records import canonical
+        from surefoot.runs.records import canonical
 
         line = (canonical(message) + "\n").encode()
         while line:
             line = line[os.write(channel, line) :]
 
     import surefoot.training.run  # noqa: F401  the long import comes before the first order
-    from surefoot.training.records import decode_nonfinite
+    from surefoot.runs.records import decode_nonfinite
 
     try:
         tell({"type": "ready", "pid": os.getpid()})

@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from typing import IO, Any
 
-from surefoot.training.records import canonical, decode_nonfinite
+from surefoot.runs.records import canonical, decode_nonfinite
 
 __all__ = ["COMMAND", "Worker", "Workers"]
 

@@ -21,10 +21,11 @@ from surefoot.losses.registry import Facts, build_objective
 from surefoot.models import build_model
 from surefoot.optim import schedules
 from surefoot.optim.registry import build_optimizer
+from surefoot.optim.two_pass import TwoPass
 from surefoot.ranks import ALONE, Ranks
 from surefoot.seeds import reseed
-from surefoot.training.cadence import GROUPS, Every, Logarithmic
 from surefoot.training.loop import Batches
+from surefoot.training.schedule import GROUPS, Every, Logarithmic
 from surefoot.training.spec import CadenceSpec, RunSpec
 from surefoot.training.tracker import Tracker
 from surefoot.validation import check_int
@@ -98,6 +99,9 @@ def assemble(spec: RunSpec, data: Prepared, ranks: Ranks = ALONE) -> Assembled:
         return Sharpness(model, *own(train), loss, ranks=over)
 
     optimizer = build_optimizer(spec.optimizer.name, model, spec.optimizer.options, curvature)
+    if isinstance(optimizer, TwoPass):
+        optimizer.over_ranks = ranks.mean
+    objective = objective.weighted_by(optimizer)
     size = rows if spec.stop.batch == "full" else int(spec.stop.batch)
     if size > rows:
         raise BadInput(f"stop.batch is {size:,}, and there are {rows:,} training examples; make it 'full'")

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from surefoot.data.prepare import Prepared
-from surefoot.files import replace_file
-from surefoot.training.journal import ARRAYS, read_journal
-from surefoot.training.records import canonical
+from surefoot.runs.journal import ARRAYS, read_journal
+from surefoot.runs.writer import write_json
 
 __all__ = ["EXAMPLES", "write_examples"]
 
@@ -41,5 +40,4 @@ def write_examples(folder: Path, data: Prepared) -> None:
             found[part] = {str(row): text for row, text in zip(rows, texts, strict=True)}
     if found:
         channels, height, width = data.shape
-        with replace_file(folder / EXAMPLES, follow_folder=False) as stream:
-            stream.write(canonical({"shape": [height, width, channels], **found}).encode() + b"\n")
+        write_json(folder / EXAMPLES, {"shape": [height, width, channels], **found})

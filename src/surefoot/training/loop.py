@@ -14,12 +14,14 @@ from torch.optim import Optimizer
 
 from surefoot.data.augment import crop_and_flip
 from surefoot.data.prepare import Split
-from surefoot.losses.objective import Batch, Objective, Validation, unweighted
+from surefoot.losses.objective import Batch, Objective, Validation
 from surefoot.ranks import ALONE, Ranks
 from surefoot.seeds import generator, reseed
 from surefoot.training.tracker import Tracker
 
-__all__ = ["Batches", "Outcome", "train"]
+__all__ = ["Batches", "Outcome", "Reading", "train"]
+
+Reading = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -71,21 +73,33 @@ def train(
     augment: bool = False,
     val: Split | None = None,
     ranks: Ranks = ALONE,
-    after: Callable[[int, float], str | None] = lambda step, loss: None,
+    after: Callable[[int, float, Reading | None], str | None] = lambda step, loss, reading: None,
 ) -> Outcome:
     """Train from step ``start`` to ``steps``.
 
     Args:
-        objective: (model, batch) → the scalar to minimise; a rule such as CSAM may weigh its examples.
-        factor: of each group's first learning rate, at a step.
-        val: validation examples, for objectives that look at them after each epoch.
-        ranks: share every batch equally; all have all the data and the same random numbers.
-        after: called with the number of steps done and the loss; a word from it ends the run with that outcome.
+        model: The network, from inputs to logits.
+        optimizer: Steps with a closure. Over several ranks, its ``over_ranks`` is `Ranks.mean` already.
+        objective: (model, batch) → the scalar to minimise. For an optimizer that weighs examples, such as CSAM, it is
+            bound to that optimizer by `Objective.weighted_by`.
+        data: Inputs and labels of all training examples.
+        batches: The rows of each step.
+        steps: The step to stop at.
+        factor: Factor of the initial learning rate of each parameter group, by step.
+        tracker: Takes the readings that are due, and all of them at the last step.
+        seed: Seed of augmentation, dropout and noise.
+        start: Steps done before.
+        augment: Whether images are cropped and flipped.
+        val: Validation examples, for objectives that look at them after each epoch.
+        ranks: They share every batch equally; all have all the data and the same random numbers.
+        after: Called with the number of steps done, the loss and the reading, None where none was due. If it returns a
+            word, the run ends with that outcome.
+
+    Returns:
+        How and at which step the training ended; ``"diverged"`` where the loss is not finite.
     """
     x, y = data
     rates = [group.setdefault("initial_lr", group["lr"]) for group in optimizer.param_groups]
-    objective.weigh = getattr(optimizer, "weighted", unweighted)
-    optimizer.over_ranks = ranks.mean  # type: ignore[attr-defined]
     validation, all_rows = Validation(model, data, val), torch.arange(len(x))
     model.train()
     for step in range(start, steps):
@@ -103,19 +117,18 @@ def train(
         def closure(batch: Batch = batch) -> Any:
             optimizer.zero_grad()
             loss = objective(model, batch)
-            tracker.gradients += objective.gradients
+            tracker.count(objective.gradients)
             loss.backward()
             return ranks.of_whole_batch(model, loss, own_gradients=getattr(optimizer, "alone", False))
 
-        found: Any = optimizer.step(closure)
+        before: Any = optimizer.step(closure)
         ranks.take_buffers(model)
-        loss = float(found.detach())
+        loss = float(before.detach())
         if not math.isfinite(loss):
             return Outcome("diverged", step)
         if (step + 1) % batches.per_epoch == 0:
             objective.epoch(validation)
-        tracker.step(step, everything=step + 1 == steps)
-        ended = after(step + 1, loss)
+        ended = after(step + 1, loss, tracker.advance(step + 1, everything=step + 1 == steps))
         if ended is not None:
             return Outcome(ended, step + 1)
     return Outcome("finished", steps)

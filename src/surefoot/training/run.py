@@ -11,10 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
-import resource
 import signal
-import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,34 +21,32 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
 import surefoot
 from surefoot.data.prepare import Prepared, prepare
 from surefoot.data.sets import load_set
 from surefoot.errors import BadInput
-from surefoot.files import check_regular, make_folder, remove_leftovers, replace_file
 from surefoot.ranks import Ranks, all_ranks
-from surefoot.training.assemble import assemble
+from surefoot.runs.checkpoint import load_newest
+from surefoot.runs.journal import JOURNAL, read_journal
+from surefoot.runs.reader import read_result
+from surefoot.runs.records import decode_nonfinite, read_json, split_arrays
+from surefoot.runs.writer import NullWriter, RunWriter, claimed, write_json
+from surefoot.training.assemble import Assembled, assemble
 from surefoot.training.best import Best
-from surefoot.training.checkpoint import load_newest, save_best, save_checkpoint
 from surefoot.training.correlations import sharpness_correlations
-from surefoot.training.deep import read_together, train_members
+from surefoot.training.deep import read_mean, train_members
 from surefoot.training.examples import write_examples
-from surefoot.training.journal import JOURNAL, TIMINGS, Journal, Notebook, read_journal
-from surefoot.training.lock import locked
-from surefoot.training.loop import Outcome, train
-from surefoot.training.members import members_of
-from surefoot.training.opened import open_run
-from surefoot.training.records import RUN_FILES, canonical, decode_nonfinite, read_json, split_arrays
+from surefoot.training.loaded import open_run
+from surefoot.training.loop import Outcome, Reading, train
 from surefoot.training.shifted import ood_sets, read_shift
-from surefoot.training.spec import RunSpec, spec_of
+from surefoot.training.spec import RunSpec, members_of, spec_of
 from surefoot.training.state import pack, unpack
 
 __all__ = ["Result", "run"]
 
-Watch = Callable[[int, int, float, dict[str, Any] | None], None]
-Foreign = dict[str, NDArray[Any]]
+Watch = Callable[[int, int, float, Reading | None], None]
+OOD = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
@@ -109,38 +104,36 @@ def _run(
     options = spec.data.model_dump(exclude={"name", "augment"})
     data = prepare(raw, **options, seed=spec.seed)
     folder = out / spec.run_id(raw.digest())
-    with contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as stack:
         with ranks.agreeing():
             if ranks.first:
-                make_folder(folder)
-                held.enter_context(locked(folder))
+                stack.enter_context(claimed(folder))
                 _begin(spec, folder, data, allow_version_mismatch)
-            foreign = {} if spec.shift is None else ood_sets(spec.shift, data, data_root)
-        done = _result(folder)
+            ood = {} if spec.shift is None else ood_sets(spec.shift, data, data_root)
+        done = read_result(folder)
         if done is not None:
             return Result(folder, done["outcome"], done["step"], done["final"], fresh=False)
         if spec.ensemble is not None and spec.ensemble.name == "deep":
-            return _together(spec, folder, data_root, foreign, watch, allow_version_mismatch)
-        return _carry_on(spec, ranks, folder, data, foreign, watch)
+            return _together(spec, folder, data_root, ood, watch, allow_version_mismatch)
+        return _carry_on(spec, ranks, folder, data, ood, watch)
 
 
 def _begin(spec: RunSpec, folder: Path, data: Prepared, allow_version_mismatch: bool) -> None:
-    """Clear up after a death, and write down what the run is, if it has not ended."""
-    check_regular(folder, RUN_FILES)
-    remove_leftovers(folder, (*RUN_FILES, "state"))  # checkpoints were once written as .state.*
-    if _result(folder) is None:
-        _write_once(folder / "spec.json", spec.resolved())
+    """Write down what the run is, if it has not ended."""
+    if read_result(folder) is None:
+        if not os.path.lexists(folder / "spec.json"):
+            write_json(folder / "spec.json", spec.resolved())
         _check_facts(folder, data, allow_version_mismatch)
 
 
 def _together(
-    spec: RunSpec, folder: Path, data_root: Path | None, foreign: Foreign, watch: Watch, allow_version_mismatch: bool
+    spec: RunSpec, folder: Path, data_root: Path | None, ood: OOD, watch: Watch, allow_version_mismatch: bool
 ) -> Result:
     """A deep ensemble: its members as runs of their own in the same place, then one reading of their mean."""
     count = len(members_of(spec))
 
     def one(place: int, member: RunSpec) -> Result:
-        def part(step: int, steps: int, loss: float, reading: dict[str, Any] | None) -> None:
+        def part(step: int, steps: int, loss: float, reading: Reading | None) -> None:
             watch(place * steps + step, count * steps, loss, reading)
 
         return run(member, folder.parent, data_root, part, allow_version_mismatch)
@@ -151,132 +144,116 @@ def _together(
             _finish(folder, Outcome("diverged", ended.step), [], None, {})
         return Result(folder, ended.outcome, ended.step, {}, fresh=True)
     opened = open_run(folder, data_root)
-    readings = read_together(folder, opened)
-    shifted = {} if spec.shift is None else read_shift(spec.shift, opened.model, opened.data, foreign)
+    reading = read_mean(opened)
+    with contextlib.closing(RunWriter(folder, timed=False)) as writer:
+        writer.note(reading)
+    readings = [split_arrays(reading)[0]]
+    shifted = {} if spec.shift is None else read_shift(spec.shift, opened.model, opened.data, ood)
     outcome = Outcome("finished", opened.step)
     _finish(folder, outcome, readings, None, shifted)
     return Result(folder, outcome.kind, outcome.step, {**_last(readings), **shifted}, fresh=True)
 
 
-def _carry_on(spec: RunSpec, ranks: Ranks, folder: Path, data: Prepared, foreign: Foreign, watch: Watch) -> Result:
-    parts = assemble(spec, data, ranks)
-    model, optimizer, tracker, steps = parts.model, parts.optimizer, parts.tracker, parts.steps
-    objective = parts.objective
-    best = None if spec.best is None else Best(spec.best.metric, spec.best.patience)
-    start, offsets = 0, (0, 0)
-    shifted: dict[str, float] = {}
-    found = load_newest(folder)
-    if found is not None:
-        tensors, meta = found
-        unpack(model, optimizer, tracker, objective, tensors, meta)
-        start, offsets = meta["step"], tuple(meta["offsets"])
-        if best is not None:
-            best.load_state_dict(decode_nonfinite(meta["best"]))
-    if ranks.mean(start) != start:
-        raise BadInput(f"the ranks see different checkpoints of {folder.name}; give all the same folder by out=...")
-    desk = RunWriter(folder, offsets) if ranks.first else NullWriter()
-    readings = read_journal(folder / JOURNAL)[0] if ranks.first else []
-
-    def commit(step: int) -> None:
-        facts = {"step": step, "best": None if best is None else best.state_dict()}
-        desk.commit(pack(model, optimizer, tracker, objective), facts, step // spec.checkpoint)
-
-    def note(reading: dict[str, Any]) -> None:
-        improved = best is not None and best.improves(reading)
-        if best is not None and best.exhausted:
-            reading = {**reading, **tracker.rest()}  # the last one: as whole as that of a run of all its steps
-        desk.note(reading)
-        readings.append(split_arrays(reading)[0])
-        if best is not None and improved:
-            desk.keep(model, {"step": best.step, best.metric: best.value})
-
-    with _asked_to_stop() as stop, contextlib.closing(desk):
-        if found is None and (first := tracker.read(0)) is not None:
-            note(first)
-
-        def after(step: int, value: float) -> str | None:
-            reading = {**tracker.readings.pop(), "loss": value} if tracker.readings else None
-            if reading is not None:
-                note(reading)
-            ended = _ended(reading, best, ranks.any(stop[0]))
-            if step % spec.checkpoint == 0 or ended == "interrupted":
-                commit(step)
-            watch(step, steps, value, reading)
-            return ended
-
-        over = best is not None and best.exhausted  # a death between the last commit and the result
-        outcome = train(
-            model, optimizer, objective, parts.train, parts.batches, start if over else steps, parts.factor,
-            tracker, seed=spec.seed, start=start, augment=spec.data.augment, val=parts.val, ranks=ranks,
-            after=after,
-        )  # fmt: skip
+def _carry_on(spec: RunSpec, ranks: Ranks, folder: Path, data: Prepared, ood: OOD, watch: Watch) -> Result:
+    """Train from the last checkpoint, or from the start, to the run's end or until it is asked to stop."""
+    session = _Session(spec, ranks, folder, assemble(spec, data, ranks))
+    with _asked_to_stop() as stop, contextlib.closing(session.writer):
+        outcome = session.train(watch, stop)
+        shifted: dict[str, float] = {}
         if outcome.kind != "interrupted" and ranks.first:
-            if found is None or outcome.step != start:
-                commit(outcome.step)
+            if session.is_new or outcome.step != session.start:
+                session.commit(outcome.step)
             write_examples(folder, data)
             if spec.shift is not None and outcome.kind == "finished":
-                shifted = read_shift(spec.shift, model, data, foreign)
-            _finish(folder, outcome, readings, best, shifted)
-    return Result(folder, outcome.kind, outcome.step, {**_last(readings), **shifted}, fresh=True)
+                shifted = read_shift(spec.shift, session.parts.model, data, ood)
+            _finish(folder, outcome, session.readings, session.best, shifted)
+    return Result(folder, outcome.kind, outcome.step, {**_last(session.readings), **shifted}, fresh=True)
 
 
-class NullWriter:
-    """What a rank that is not the first writes: nothing."""
+class _Session:
+    """A run under way: its parts as of the last checkpoint, its readings so far, and what writes them.
 
-    def note(self, reading: dict[str, Any]) -> None:
-        """A reading was taken."""
+    Attributes:
+        start: The step of the checkpoint; 0 if there is none, and then the run ``is_new``.
+        readings: The numbers of all readings, on the first rank.
+        best: The best reading, if the spec asks for it.
+    """
 
-    def keep(self, model: nn.Module, facts: dict[str, Any]) -> None:
-        """It was the best so far."""
+    def __init__(self, spec: RunSpec, ranks: Ranks, folder: Path, parts: Assembled) -> None:
+        self.parts = parts
+        self.best = None if spec.best is None else Best(spec.best.metric, spec.best.patience)
+        self._spec, self._ranks = spec, ranks
+        self.start, offsets = 0, (0, 0)
+        checkpoint = load_newest(folder)
+        self.is_new = checkpoint is None
+        if checkpoint is not None:
+            tensors, metadata = checkpoint
+            unpack(parts.model, parts.optimizer, parts.tracker, parts.objective, tensors, metadata)
+            self.start, offsets = metadata["step"], tuple(metadata["offsets"])
+            if self.best is not None:
+                self.best.load_state_dict(decode_nonfinite(metadata["best"]))
+        if ranks.mean(self.start) != self.start:
+            raise BadInput(f"the ranks see different checkpoints of {folder.name}; give all the same folder by out=...")
+        self.writer = RunWriter(folder, offsets) if ranks.first else NullWriter()
+        self.readings = read_journal(folder / JOURNAL)[0] if ranks.first else []
 
-    def commit(self, state: tuple[dict[str, Tensor], dict[str, Any]], facts: dict[str, Any], turn: int) -> None:
-        """The run can be resumed from here."""
+    @property
+    def exhausted(self) -> bool:
+        """Whether no better reading came for as long as the spec waits."""
+        return self.best is not None and self.best.exhausted
 
-    def close(self) -> None:
-        """No more follows."""
+    def train(self, watch: Watch, stop: list[bool]) -> Outcome:
+        """Train to the end, or until ``stop`` says so, and tell ``watch`` of every step."""
+        parts, spec = self.parts, self._spec
 
+        def after(step: int, loss: float, reading: Reading | None) -> str | None:
+            if reading is not None:
+                reading = {**reading, "loss": loss}
+                self._note(reading)
+            outcome = self._outcome(reading, self._ranks.any(stop[0]))
+            if step % spec.checkpoint == 0 or outcome == "interrupted":
+                self.commit(step)
+            watch(step, parts.steps, loss, reading)
+            return outcome
 
-class RunWriter(NullWriter):
-    """What a run writes as it goes on, in its folder."""
+        if self.is_new and (first := parts.tracker.advance(0)) is not None:
+            self._note(first)
+        steps = self.start if self.exhausted else parts.steps  # a death between the last commit and the result
+        return train(
+            parts.model, parts.optimizer, parts.objective, parts.train, parts.batches, steps, parts.factor,
+            parts.tracker, seed=spec.seed, start=self.start, augment=spec.data.augment, val=parts.val,
+            ranks=self._ranks, after=after,
+        )  # fmt: skip
 
-    def __init__(self, folder: Path, offsets: tuple[int, int]) -> None:
-        self._folder, self._notebook = folder, Notebook(folder, offsets)
-        self._timings = Journal(folder / TIMINGS, read_journal(folder / TIMINGS)[1])
+    def commit(self, step: int) -> None:
+        """Write a checkpoint."""
+        parts = self.parts
+        tensors, metadata = pack(parts.model, parts.optimizer, parts.tracker, parts.objective)
+        best = None if self.best is None else self.best.state_dict()
+        self.writer.commit(tensors, {**metadata, "step": step, "best": best}, step // self._spec.checkpoint)
 
-    def note(self, reading: dict[str, Any]) -> None:
-        self._notebook.append(reading)
-        self._timings.append({"step": reading["step"], "time": time.time(), "peak_mb": _peak_memory()})
+    def _note(self, reading: Reading) -> None:
+        improved = self.best is not None and self.best.improves(reading)
+        if self.exhausted:
+            reading = {**reading, **self.parts.tracker.rest()}  # the last one: as whole as that of a run of all steps
+        self.writer.note(reading)
+        self.readings.append(split_arrays(reading)[0])
+        if self.best is not None and improved:
+            weights = self.parts.model.state_dict()
+            self.writer.keep(weights, {"step": self.best.step, self.best.metric: self.best.value})
 
-    def keep(self, model: nn.Module, facts: dict[str, Any]) -> None:
-        save_best(self._folder, model.state_dict(), facts)
-
-    def commit(self, state: tuple[dict[str, Tensor], dict[str, Any]], facts: dict[str, Any], turn: int) -> None:
-        self._notebook.sync()
-        tensors, plain = state
-        save_checkpoint(self._folder, tensors, {**plain, **facts, "offsets": self._notebook.offsets}, turn)
-
-    def close(self) -> None:
-        self._notebook.close()
-        self._timings.close()
-
-
-def _ended(reading: dict[str, Any] | None, best: Best | None, asked: bool) -> str | None:
-    """The outcome with which a step ends the run, if it does."""
-    if reading is not None and "diverged" in reading:
-        return "diverged"
-    if best is not None and best.exhausted:
-        return "finished"
-    return "interrupted" if asked else None
+    def _outcome(self, reading: Reading | None, asked: bool) -> str | None:
+        """The outcome with which a step ends the run, if it does."""
+        if reading is not None and "diverged" in reading:
+            return "diverged"
+        if self.exhausted:
+            return "finished"
+        return "interrupted" if asked else None
 
 
 def _last(readings: list[dict[str, Any]]) -> dict[str, Any]:
     """The last reading of a network whose logits were finite."""
     return next((each for each in reversed(readings) if "diverged" not in each), {})
-
-
-def _peak_memory() -> float:
-    unit = 1 if sys.platform == "darwin" else 1024  # bytes there, kilobytes elsewhere
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
 
 
 def _finish(
@@ -287,24 +264,7 @@ def _finish(
     found["correlations"] = sharpness_correlations(readings)
     if best is not None:
         found["best"] = {"metric": best.metric, "value": best.value, "step": best.step}
-    with replace_file(folder / "result.json", follow_folder=False) as stream:
-        stream.write(canonical(found).encode() + b"\n")
-
-
-def _result(folder: Path) -> dict[str, Any] | None:
-    try:
-        found = read_json(folder / "result.json")
-    except BadInput:
-        raise
-    except (FileNotFoundError, ValueError):
-        return None
-    return found if isinstance(found, dict) and {"outcome", "step", "final"} <= set(found) else None
-
-
-def _write_once(path: Path, value: Any) -> None:
-    if not os.path.lexists(path):
-        with replace_file(path, follow_folder=False) as stream:
-            stream.write(canonical(value).encode() + b"\n")
+    write_json(folder / "result.json", found)
 
 
 def _check_facts(folder: Path, data: Prepared, allow_version_mismatch: bool) -> None:
@@ -323,8 +283,7 @@ def _check_facts(folder: Path, data: Prepared, allow_version_mismatch: bool) -> 
     except BadInput:
         raise
     except (OSError, ValueError, TypeError):  # none yet, or harmed
-        with replace_file(path, follow_folder=False) as stream:
-            stream.write(canonical(now).encode() + b"\n")
+        write_json(path, now)
         return
     for name in ("torch", "numpy", "machine"):
         if before.get(name) != now[name] and not allow_version_mismatch:

@@ -13,13 +13,23 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from surefoot.errors import BadInput
 from surefoot.losses.registry import LOSSES
 from surefoot.metrics.registry import check_validation
+from surefoot.runs.records import canonical
 from surefoot.spellings import current_key, current_keys, former_keys
-from surefoot.training.cadence import GROUPS
-from surefoot.training.records import canonical
+from surefoot.training.schedule import GROUPS
 from surefoot.training.spec_errors import clear_error
+from surefoot.validation import check_int, check_options
 
 __all__ = [
-    "BestSpec", "DataSpec", "Named", "RunSpec", "ScheduleSpec", "ShiftSpec", "StopSpec", "TrackSpec", "number_of",
+    "BestSpec",
+    "DataSpec",
+    "Named",
+    "RunSpec",
+    "ScheduleSpec",
+    "ShiftSpec",
+    "StopSpec",
+    "TrackSpec",
+    "members_of",
+    "number_of",
     "read_spec",
 ]  # fmt: skip
 
@@ -297,6 +307,17 @@ class RunSpec(_Table):
         """First sixteen hexadecimal digits of the hash of the resolved spec, the schema and the data's digest."""
         text = canonical({"schema": SCHEMA, "spec": former_keys(self.resolved()), "data": digest})
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def members_of(spec: RunSpec) -> list[RunSpec]:
+    """The specs of a deep ensemble's members: the same run from other seeds, which no other ensemble uses.
+
+    A run without an ensemble that has one of those seeds is that member, and is not trained again.
+    """
+    assert spec.ensemble is not None
+    check_options("ensemble deep", spec.ensemble.options, ["members"])
+    size = check_int("ensemble.members", spec.ensemble.options.get("members", 5), 1)
+    return [spec.model_copy(update={"ensemble": None, "seed": spec.seed * size + m}) for m in range(size)]
 
 
 def read_spec(path: Path, changes: list[str] | None = None) -> RunSpec:

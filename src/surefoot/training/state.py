@@ -29,9 +29,10 @@ def pack(
                 tensors[f"rule/{index}/{name}"] = value.clone()
             else:
                 plain.setdefault(str(index), {})[name] = value
-    read, facts = tracker.state_dict()
-    tensors.update({f"tracker/{name}": value for name, value in read.items()})
-    return tensors, {"rule": {"groups": state["param_groups"], "plain": plain}, "tracker": facts}
+    track = tracker.state_dict()
+    tensors |= {f"tracker/{name}": value for name, value in track.items() if isinstance(value, Tensor)}
+    numbers = {name: value for name, value in track.items() if not isinstance(value, Tensor)}
+    return tensors, {"rule": {"groups": state["param_groups"], "plain": plain}, "tracker": numbers}
 
 
 def unpack(
@@ -50,7 +51,7 @@ def unpack(
         index, _, key = name.partition("/")
         state.setdefault(int(index), {})[key] = value
     optimizer.load_state_dict({"state": state, "param_groups": plain["rule"]["groups"]})
-    tracker.load_state_dict(_under(tensors, "tracker/"), plain["tracker"])
+    tracker.load_state_dict({**_under(tensors, "tracker/"), **plain["tracker"]})
 
 
 def _under(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

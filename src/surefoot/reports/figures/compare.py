@@ -11,8 +11,8 @@ from typing import Any
 from surefoot.reports.figures.labels import rate_text, seeds_text, setting_text
 from surefoot.reports.runs import RunFacts, number
 from surefoot.reports.specs import shared_and_own
+from surefoot.runs.records import canonical
 from surefoot.statistics import summarise
-from surefoot.training.records import canonical
 
 __all__ = ["by_setting", "census", "compare", "labels", "not_beaten", "settings", "spread"]
 

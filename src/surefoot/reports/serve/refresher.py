@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from surefoot.reports.serve.progress import progress
 from surefoot.reports.serve.watch import Stamp, Watch, is_run
-from surefoot.training.records import canonical
+from surefoot.runs.reader import RunReader
+from surefoot.runs.records import canonical
 
 __all__ = ["Refresher", "State"]
 
@@ -123,7 +123,7 @@ class Refresher:
             return False
         before, self._runs = self._runs or {}, runs
         self._progress = {
-            name: self._progress[name] if before.get(name) == stamp else progress(self._folder / name)
+            name: self._progress[name] if before.get(name) == stamp else RunReader(self._folder / name).progress()
             for name, stamp in runs.items()
             if is_run(stamp)
         }

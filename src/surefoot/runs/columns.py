@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from surefoot.errors import BadInput
 from surefoot.files import read_file
-from surefoot.training.records import decode
+from surefoot.runs.records import decode
 
-__all__ = ["Columns", "read_columns", "whole_lines"]
+__all__ = ["Columns", "columns_of", "complete_lines", "read_columns"]
 
 _MARK = b'"crc":"'
 _WIDTH = len(_MARK) + 8 + 2  # the checksum's eight digits, its quotation mark and the comma
@@ -29,19 +29,19 @@ _LARGEST = 1 << 30
 class Columns:
     """Numbers by name, (n,) each, NaN where a reading lacks one; ``step`` is among them and rises.
 
-    ``words`` holds the last text of each name whose values are texts; ``harmed`` is the number of the first line that
-    is not a complete record, None if there is none.
+    ``words`` holds the last text of each name whose values are texts; ``corrupted`` is the number of the first line
+    that is not a complete record, None if there is none.
     """
 
     numbers: dict[str, NDArray[np.float64]]
     words: dict[str, str]
-    harmed: int | None
+    corrupted: int | None
 
     def __len__(self) -> int:
         return len(self.numbers["step"])
 
 
-def whole_lines(path: Path) -> tuple[list[bytes], bool]:
+def complete_lines(path: Path) -> tuple[list[bytes], bool]:
     """The lines of a file that end, and whether something follows them; a missing file has none."""
     try:
         raw = read_file(path, _LARGEST)
@@ -54,18 +54,22 @@ def whole_lines(path: Path) -> tuple[list[bytes], bool]:
 
 
 def read_columns(path: Path, wanted: Callable[[str], bool] = lambda name: True) -> Columns:
-    """The wanted columns of the complete records from the front, as `surefoot.training.journal.read_journal` reads."""
-    lines, torn = whole_lines(path)
+    """The wanted columns of the complete records from the front, as `surefoot.runs.journal.read_journal` reads."""
+    return columns_of(*complete_lines(path), wanted)
+
+
+def columns_of(lines: Sequence[bytes], torn: bool, wanted: Callable[[str], bool]) -> Columns:
+    """The same of the lines that `complete_lines` gives."""
     blocks: dict[tuple[str, ...], _Block] = {}  # readings with the same names
     block: _Block | None = None
-    count, harmed = 0, None
+    count, corrupted = 0, None
     for line in lines:
         plain = _is_plain(line)
         row = block.quick(line) if plain and block is not None else None
         if row is None:
             record = _loaded(line) if plain else decode(line + b"\n")
             if record is None or not _is_step(record.get("step")):
-                harmed = count + 1
+                corrupted = count + 1
                 break
             block = blocks.setdefault(tuple(record), _Block(tuple(record), wanted))
             row = block.careful(record)
@@ -73,18 +77,18 @@ def read_columns(path: Path, wanted: Callable[[str], bool] = lambda name: True) 
         block.rows.append(row)
         block.places.append(count)
         count += 1
-    if harmed is None and torn:
-        harmed = count + 1
+    if corrupted is None and torn:
+        corrupted = count + 1
     numbers: dict[str, NDArray[np.float64]] = {"step": np.full(count, np.nan)}
     words: dict[str, str] = {}
-    for each in blocks.values():
-        for name, values in zip(each.names, zip(*each.rows, strict=True), strict=True):
+    for block in blocks.values():
+        for name, values in zip(block.names, zip(*block.rows, strict=True), strict=True):
             column = _numbers(values)
             if column is not None:
-                numbers.setdefault(name, np.full(count, np.nan))[each.places] = column
+                numbers.setdefault(name, np.full(count, np.nan))[block.places] = column
             elif isinstance(values[-1], str):
                 words[name] = values[-1]
-    return Columns(numbers, words, harmed)
+    return Columns(numbers, words, corrupted)
 
 
 class _Block:

@@ -1,20 +1,23 @@
-"""When a reading is due: every so many steps, at log-spaced steps, or as often as a budget allows."""
+"""Schedules of measurements: every so many steps, at log-spaced steps, or as often as a budget allows."""
 
 from __future__ import annotations
 
 import math
 import numbers
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from surefoot.errors import BadInput
 from surefoot.validation import check_int
 
-__all__ = ["GROUPS", "Budget", "Every", "Logarithmic"]
+__all__ = ["GROUPS", "Budget", "Every", "Logarithmic", "Schedule", "schedules_of"]
 
-# What can be read, each at its own cadence.
+_DEFAULT = ("calibration", "margins", "curvature")
+# What can be read, in the order in which it is read; `surefoot.training.groups` says how.
 GROUPS = (
-    "calibration", "margins", "curvature", "hessian", "hessian_min", "batch_sharpness", "histograms", "bounds",
-    "robust", "ascent", "test_curvature",
+    "calibration", "margins", "histograms", "robust", "bounds", "curvature", "hessian", "hessian_min",
+    "batch_sharpness", "ascent", "test_curvature",
 )  # fmt: skip
 
 
@@ -50,7 +53,7 @@ class Logarithmic:
     def due(self, step: int, since: int | None = None) -> bool:
         """Whether to read at ``step``: a step of ours is it, or lies after ``since``, the one before by default."""
         before = step - 1 if since is None else since
-        return any(before < each <= step for each in self._steps)
+        return any(before < at <= step for at in self._steps)
 
 
 @dataclass
@@ -72,7 +75,7 @@ class Budget:
             raise BadInput(f"budget must lie in (0, 1]; got {self.share!r}")
 
     def due(self, step: int, since: int | None = None) -> bool:
-        """Whether to read at ``step``; ``since`` is as in the other cadences, and does not count."""
+        """Whether to read at ``step``; ``since`` is as in the other schedules, and does not count."""
         return self.last < 0 or (step > self.last and self.spent + 2 * self.price <= self.share * step)
 
     def paid(self, step: int, price: float, once: float = 0.0) -> None:
@@ -81,3 +84,33 @@ class Budget:
             raise BadInput(f"price must be finite and at least 0; got {price!r} and {once!r}")
         self.spent += price + once
         self.price, self.last = price, step
+
+
+Schedule = Every | Logarithmic | Budget
+
+
+def schedules_of(
+    every: int | Schedule | Mapping[str, int | Schedule] | None, budget: float | None
+) -> dict[str, Schedule]:
+    """The schedule of each group, of what `surefoot.Tracker` is given as ``every`` and ``budget``."""
+    if budget is not None:
+        if every is not None and not isinstance(every, Mapping):
+            raise BadInput("a budget spaces the readings itself; give budget or every, not both")
+        shared = Budget(budget)
+        names = list(every) if isinstance(every, Mapping) else list(_DEFAULT)
+        return dict.fromkeys(_known(names), shared)
+    if not isinstance(every, Mapping):
+        every = dict.fromkeys(_DEFAULT, 50 if every is None else every)
+    return {
+        name: schedule if isinstance(schedule, Schedule) else Every(check_int("every", schedule, 1))
+        for name, schedule in zip(_known(every), every.values(), strict=True)
+    }
+
+
+def _known(names: Any) -> list[str]:
+    if not names:
+        raise BadInput(f"every must name a group at least, among {', '.join(GROUPS)}; got {{}}")
+    for name in names:
+        if name not in GROUPS:
+            raise BadInput(f"every: groups are {', '.join(GROUPS)}; got {name!r}")
+    return list(names)

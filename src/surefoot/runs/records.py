@@ -11,14 +11,24 @@ from typing import Any
 
 from surefoot.files import read_file
 
-__all__ = ["RUN_FILES", "Record", "canonical", "decode", "decode_nonfinite", "encode", "read_json", "split_arrays"]
+__all__ = [
+    "MAX_TABLE",
+    "RUN_FILES",
+    "Record",
+    "canonical",
+    "decode",
+    "decode_nonfinite",
+    "encode",
+    "read_json",
+    "split_arrays",
+]
 
 # What a run's folder holds of ours.
 RUN_FILES = (
     "spec.json", "facts.json", "result.json", "examples.json", "journal.jsonl", "arrays.jsonl", "timings.jsonl",
     "state-a.safetensors", "state-b.safetensors", "best.safetensors", "lock",
 )  # fmt: skip
-_MAX_TABLE = 1 << 20  # bytes of a spec, its facts or a result
+MAX_TABLE = 1 << 20  # bytes of a spec, its facts or a result
 
 Record = dict[str, Any]
 
@@ -56,7 +66,7 @@ def decode(line: bytes) -> Record | None:
     return record
 
 
-def read_json(path: Path, max_bytes: int = _MAX_TABLE) -> Any:
+def read_json(path: Path, max_bytes: int = MAX_TABLE) -> Any:
     """Read a JSON file that `canonical` wrote.
 
     Args:

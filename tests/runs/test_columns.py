@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from surefoot.errors import BadInput
-from surefoot.reports.columns import read_columns
-from surefoot.training.journal import read_journal
-from surefoot.training.records import encode
+from surefoot.runs.columns import read_columns
+from surefoot.runs.journal import read_journal
+from surefoot.runs.records import encode
 
 numbers = st.floats(allow_nan=True) | st.integers(-(2**53), 2**53)
 records = st.lists(
@@ -39,7 +39,7 @@ def same(path):
 def test_as_the_careful_reader(tmp_path_factory, rows):
     path = tmp_path_factory.mktemp("journal") / "journal.jsonl"
     path.write_bytes(b"".join(encode({"step": place, **row}) for place, row in enumerate(rows)))
-    assert same(path).harmed is None
+    assert same(path).corrupted is None
 
 
 @pytest.mark.parametrize("cut", range(1, 60, 4))
@@ -49,7 +49,7 @@ def test_a_torn_tail(tmp_path, cut):
     path.write_bytes(whole[:-cut])
     found = same(path)
     complete = whole[:-cut].count(b"\n")
-    assert found.harmed == (None if whole[:-cut].endswith(b"\n") else complete + 1)
+    assert found.corrupted == (None if whole[:-cut].endswith(b"\n") else complete + 1)
 
 
 def test_every_flipped_bit_is_seen(tmp_path):
@@ -59,7 +59,7 @@ def test_every_flipped_bit_is_seen(tmp_path):
         harmed = bytearray(lines[1])
         harmed[place] ^= 4
         path.write_bytes(lines[0] + bytes(harmed) + lines[2])
-        assert same(path).harmed == 2
+        assert same(path).corrupted == 2
 
 
 def test_words_and_nothing(tmp_path):
@@ -76,7 +76,7 @@ def test_a_record_without_a_step_ends_it(tmp_path):
     path.write_bytes(encode({"step": 1}) + encode({"ece": 2.0}) + encode({"step": 3}))
     found = read_columns(path)
     assert found.numbers["step"].tolist() == [1]
-    assert found.harmed == 2
+    assert found.corrupted == 2
 
 
 def line(body):
@@ -91,7 +91,7 @@ def test_a_step_that_is_no_step_is_harm(tmp_path, step):
         encode({"step": 0, "d": 0.1}) + line(b'{"d":0.1,"step":%b}' % step) + encode({"step": 2, "d": 0.1})
     )
     found = read_columns(path)
-    assert (len(found), found.harmed) == (1, 2)
+    assert (len(found), found.corrupted) == (1, 2)
 
 
 @pytest.mark.parametrize("value", [[0.1, 0.2], [[1.0]], {"a": 1}, "word"])

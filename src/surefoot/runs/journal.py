@@ -9,9 +9,9 @@ from typing import Any
 
 from surefoot.errors import BadInput, StorageFault
 from surefoot.files import open_regular, read_file
-from surefoot.training.records import Record, decode, encode, split_arrays
+from surefoot.runs.records import Record, decode, encode
 
-__all__ = ["ARRAYS", "JOURNAL", "TIMINGS", "Journal", "Notebook", "read_journal", "read_to"]
+__all__ = ["ARRAYS", "JOURNAL", "TIMINGS", "Journal", "read_journal", "read_to"]
 
 JOURNAL, ARRAYS, TIMINGS = "journal.jsonl", "arrays.jsonl", "timings.jsonl"
 _MAX_BYTES = 1 << 32  # of a journal; a larger one is a file of holes
@@ -78,41 +78,3 @@ class Journal:
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
-
-
-class Notebook:
-    """A run's journal of numbers and, beside it, its histograms and tables in a file of their own."""
-
-    def __init__(self, folder: Path, offsets: tuple[int, int] = (0, 0)) -> None:
-        for name, offset in zip((JOURNAL, ARRAYS), offsets, strict=True):
-            records, whole = read_journal(folder / name)
-            if offset > whole:
-                raise StorageFault(
-                    f"{name} of run {folder.name} is harmed after its record {len(records)}, before the place that the "
-                    "checkpoint names, so the run cannot go on; move its folder away and run it anew"
-                )
-        self._scalars, self._arrays = (
-            Journal(folder / name, offset) for name, offset in zip((JOURNAL, ARRAYS), offsets, strict=True)
-        )
-
-    @property
-    def offsets(self) -> tuple[int, int]:
-        """Where both files end."""
-        return self._scalars.offset, self._arrays.offset
-
-    def append(self, reading: Mapping[str, Any]) -> None:
-        """Write a reading: numbers here, lists and tables there."""
-        scalars, arrays = split_arrays(reading)
-        self._scalars.append(scalars)
-        if arrays is not None:
-            self._arrays.append(arrays)
-
-    def sync(self) -> None:
-        """Wait until everything written is on the disk."""
-        self._scalars.sync()
-        self._arrays.sync()
-
-    def close(self) -> None:
-        """Let go of both files."""
-        self._scalars.close()
-        self._arrays.close()

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from surefoot.errors import BadInput
 from surefoot.files import read_file, replace_file, sync_folder
-from surefoot.training.records import canonical
+from surefoot.runs.records import canonical
 
 __all__ = ["CHECKPOINTS", "Checkpoint", "load_best", "load_checkpoint", "load_newest", "save_best", "save_checkpoint"]
 

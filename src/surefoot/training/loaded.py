@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from torch import nn
 
@@ -14,11 +13,11 @@ from surefoot.data.sets import load_set
 from surefoot.ensembles.deep import DeepEnsemble
 from surefoot.errors import BadInput
 from surefoot.files import check_regular
+from surefoot.runs.checkpoint import Checkpoint, load_best, load_checkpoint, load_newest
+from surefoot.runs.reader import RunReader
+from surefoot.runs.records import RUN_FILES
 from surefoot.training.assemble import fresh_model
-from surefoot.training.checkpoint import Checkpoint, load_best, load_checkpoint, load_newest
-from surefoot.training.members import members_of
-from surefoot.training.records import RUN_FILES, read_json
-from surefoot.training.spec import RunSpec, spec_of
+from surefoot.training.spec import RunSpec, members_of, spec_of
 
 __all__ = ["LoadedRun", "open_run"]
 
@@ -51,15 +50,12 @@ def _open(path: Path, data_root: Path | None, best: bool) -> LoadedRun:
     if not (folder / "spec.json").exists():
         _checkpoint(path, best)  # says what is missing
     check_regular(folder, RUN_FILES)
-    try:
-        table: Any = read_json(folder / "spec.json")
-    except (OSError, ValueError) as error:
+    reader = RunReader(folder)
+    if not reader.spec:
         raise BadInput(
             f"{str(folder)!r} holds no readable spec.json; give the folder of one run, as surefoot status lists them"
-        ) from error
-    if not isinstance(table, dict):
-        raise BadInput(f"{str(folder / 'spec.json')!r} is no spec")
-    spec = spec_of(table, "spec.json")
+        )
+    spec = spec_of(reader.spec, "spec.json")
     raw = load_set(spec.data.name, data_root)
     if re.fullmatch(r"[0-9a-f]{16}", folder.name) and folder.name != spec.run_id(raw.digest()):
         raise BadInput(f"the data set {spec.data.name!r} here is not the one that run {folder.name} was trained on")
@@ -79,14 +75,6 @@ def _open(path: Path, data_root: Path | None, best: bool) -> LoadedRun:
     return LoadedRun(folder, spec, data, model.eval(), int(meta["step"]))
 
 
-def _ended_at(folder: Path) -> int | None:
-    try:
-        step = read_json(folder / "result.json")["step"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return step if isinstance(step, int) else None
-
-
 def _of_model(name: str) -> bool:
     """Full checkpoints hold the rule, the tracker and the loss, too; the best weights stand alone."""
     return not name.startswith(("rule/", "tracker/", "loss/"))
@@ -99,11 +87,11 @@ def _checkpoint(path: Path, best: bool) -> Checkpoint:
         found, what = load_best(path), "best.safetensors"
     else:
         found, what = load_newest(path), "checkpoint"
-        ended = _ended_at(path)
-        if found is not None and ended is not None and found[1]["step"] != ended:
+        ended = RunReader(path).result.get("step")
+        if found is not None and isinstance(ended, int) and found[1]["step"] != ended:
             raise BadInput(
-                f"the last checkpoint of {path.name} is harmed: the run ended at step {ended:,}, and what is left is "
-                f"of step {found[1]['step']:,}; name its .safetensors file to look at that one"
+                f"the last checkpoint of {path.name} is corrupted: the run ended at step {ended:,}, and what is left "
+                f"is of step {found[1]['step']:,}; name its .safetensors file to look at that one"
             )
     if found is None:
         raise BadInput(

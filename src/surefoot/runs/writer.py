@@ -1,0 +1,140 @@
+"""The writer of run folders: claims a folder, appends readings, commits checkpoints. Needs torch."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from surefoot.errors import StorageFault
+from surefoot.files import check_regular, make_folder, remove_leftovers, replace_file
+from surefoot.runs.checkpoint import save_best, save_checkpoint
+from surefoot.runs.journal import ARRAYS, JOURNAL, TIMINGS, Journal, read_journal
+from surefoot.runs.lock import locked
+from surefoot.runs.records import RUN_FILES, canonical, split_arrays
+
+__all__ = ["NullWriter", "RunWriter", "claimed", "write_json"]
+
+
+@contextlib.contextmanager
+def claimed(folder: Path) -> Iterator[None]:
+    """Make a run's folder, lock it, check its files and clear up after a death.
+
+    Args:
+        folder: The run's own folder, made if there is none.
+
+    Yields:
+        None, while the lock is held.
+
+    Raises:
+        BadInput: If the folder or one of the run's files is a symbolic link, or no regular file.
+        RunLocked: If another process holds the lock.
+        StorageFault: If the folder cannot be made.
+    """
+    make_folder(folder)
+    with locked(folder):
+        check_regular(folder, RUN_FILES)
+        remove_leftovers(folder, (*RUN_FILES, "state"))  # version 0.1 wrote checkpoints as .state.*
+        yield
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a file of a run as canonical JSON; it appears whole or not at all."""
+    with replace_file(path, follow_folder=False) as stream:
+        stream.write(canonical(value).encode() + b"\n")
+
+
+class NullWriter:
+    """Writes nothing: a rank that is not the first takes the same readings, and only the first writes them."""
+
+    def note(self, reading: Mapping[str, Any]) -> None:
+        """Write a reading."""
+
+    def keep(self, weights: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> None:
+        """Write the weights of the best reading so far."""
+
+    def commit(self, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any], turn: int) -> None:
+        """Write a checkpoint from which the run can be resumed."""
+
+    def close(self) -> None:
+        """Close the files."""
+
+
+class RunWriter(NullWriter):
+    """Writes the readings and checkpoints of a run, or of a `surefoot.Tracker`, in its folder.
+
+    The journals are first cut to ``offsets``: what lies behind was never committed.
+
+    Args:
+        folder: The run's folder, which exists and whose files were checked.
+        offsets: Where the journals of numbers and of arrays end, as the checkpoint says.
+        timed: Whether the time and memory of each reading are written, too.
+
+    Raises:
+        StorageFault: If a journal is corrupted before its offset, so that the run cannot go on.
+    """
+
+    def __init__(self, folder: Path, offsets: tuple[int, int] = (0, 0), timed: bool = True) -> None:
+        self._folder = folder
+        for name, offset in zip((JOURNAL, ARRAYS), offsets, strict=True):
+            records, end = read_journal(folder / name)
+            if offset > end:
+                raise StorageFault(
+                    f"{name} of run {folder.name} is corrupted after its record {len(records)}, before the place that "
+                    "the checkpoint names, so the run cannot go on; move its folder away and run it again"
+                )
+        self._scalars, self._arrays = (
+            Journal(folder / name, offset) for name, offset in zip((JOURNAL, ARRAYS), offsets, strict=True)
+        )
+        self._timings = Journal(folder / TIMINGS, read_journal(folder / TIMINGS)[1]) if timed else None
+
+    @property
+    def offsets(self) -> tuple[int, int]:
+        """Where the journals of numbers and of arrays end."""
+        return self._scalars.offset, self._arrays.offset
+
+    def note(self, reading: Mapping[str, Any]) -> None:
+        """Write a reading: numbers into one journal, lists and tables into the other."""
+        scalars, arrays = split_arrays(reading)
+        self._scalars.append(scalars)
+        if arrays is not None:
+            self._arrays.append(arrays)
+        if self._timings is not None:
+            self._timings.append({"step": reading["step"], "time": time.time(), "peak_mb": _peak_memory()})
+
+    def keep(self, weights: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> None:
+        """Write the weights of the best reading so far."""
+        save_best(self._folder, weights, metadata)
+
+    def commit(self, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any], turn: int) -> None:
+        """Write a checkpoint from which the run can be resumed; it names the ends of the journals.
+
+        Args:
+            tensors: The state's tensors by name.
+            metadata: The rest of the state, as values that JSON can hold; ``"step"`` is among them.
+            turn: Counts checkpoints: two files take turns.
+        """
+        self.sync()
+        save_checkpoint(self._folder, tensors, {**metadata, "offsets": self.offsets}, turn)
+
+    def sync(self) -> None:
+        """Wait until every reading is on the disk."""
+        self._scalars.sync()
+        self._arrays.sync()
+
+    def close(self) -> None:
+        """Close the files."""
+        for journal in (self._scalars, self._arrays, self._timings):
+            if journal is not None:
+                journal.close()
+
+
+def _peak_memory() -> float:
+    unit = 1 if sys.platform == "darwin" else 1024  # bytes there, kilobytes elsewhere
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6

@@ -1,0 +1,280 @@
+"""The groups of readings: what each is called, what it costs and how it is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from surefoot.curvature import Hessian, jacobian_norms
+from surefoot.curvature.batch_sharpness import batch_sharpness
+from surefoot.errors import BadInput
+from surefoot.metrics import ece
+from surefoot.optim.sam import SAM, VASSO
+from surefoot.predictions import Predictions
+from surefoot.seeds import generator
+from surefoot.theory.sam import sam_step
+from surefoot.theory.sample import Curvature
+from surefoot.training.bounds import bounds_of, over_ball
+from surefoot.training.measured import Group, Measured, Record, prefix
+from surefoot.training.readings import arrays_of, calibration_of, margins_of
+from surefoot.training.schedule import Schedule
+
+__all__ = ["GROUPS_BY_NAME"]
+
+
+class Calibration(Group):
+    """Accuracy, losses and calibration errors; with validation examples also those, and test ECE after temperature."""
+
+    name = "calibration"
+    needs_predictions = True
+
+    def of_part(self, part: str, p: Predictions, record: Record) -> float:
+        """No cost: the predictions are there."""
+        record.update(calibration_of(part, p))
+        return 0.0
+
+    def at_end(self, predictions: Mapping[str, Predictions], record: Record) -> float:
+        """A forward pass over the validation examples."""
+        if "val" not in self.measured.parts or "test" not in predictions:
+            return 0.0
+        from surefoot.posthoc.temperature import Temperature  # scikit-learn takes seconds, and few runs need it
+
+        val = self.measured.predictions("val", record)
+        if val is not None:
+            temperature = Temperature().fit(val)
+            record.update(calibration_of("val", val))
+            record["test.tce"] = float(ece(temperature.apply(predictions["test"])))
+            record["temperature"] = float(temperature.temperature_)
+        return self.measured.cost_of_passes("val") / 2
+
+
+class Margins(Group):
+    """True margins, their moment log Q, and the examples that carry it."""
+
+    name = "margins"
+    needs_predictions = True
+
+    def of_part(self, part: str, p: Predictions, record: Record) -> float:
+        """No cost: the predictions are there."""
+        record.update(margins_of(part, p))
+        return 0.0
+
+
+class Histograms(Group):
+    """Histograms of margin and confidence, and the reliability table."""
+
+    name = "histograms"
+    needs_predictions = True
+
+    def of_part(self, part: str, p: Predictions, record: Record) -> float:
+        """No cost: the predictions are there."""
+        record.update(arrays_of(part, p))
+        return 0.0
+
+
+class RobustMargins(Group):
+    """log Q over a ball: attacked, and certified where the layers allow it."""
+
+    name = "robust"
+    needs_predictions = True
+
+    def of_part(self, part: str, p: Predictions, record: Record) -> float:
+        """An attack of ten steps and a bound of some sixty forward passes."""
+        m = self.measured
+        numbers, m.balls[part] = over_ball(part, m.model, *m.parts[part], m.eps, m.norm, p, m.ranks.rows)
+        record.update(numbers)
+        return 40 * len(m.labels[part]) / m.batch
+
+    def at_end(self, predictions: Mapping[str, Predictions], record: Record) -> float:
+        """Bounds of a later reading have other balls."""
+        self.measured.balls.clear()
+        return 0.0
+
+
+class Bounds(Group):
+    """The theorems of Morosini et al. (2026); with the training set's curvature where the loss is cross-entropy."""
+
+    name = "bounds"
+    needs_predictions = True
+
+    def check(self) -> None:
+        """The theorems speak of the sharpness of all examples."""
+        if self.measured.sampled("train") < len(self.measured.labels["train"]):
+            raise BadInput("bounds compare with the sharpness of all training examples; leave out sample, or bounds")
+
+    def set_up(self) -> float:
+        """That of the training set's sharpness."""
+        return self.measured.set_up_sharpness("train")
+
+    def of_part(self, part: str, p: Predictions, record: Record) -> float:
+        """Of the training set: a backward pass for each class, and a product with the whole matrix."""
+        m = self.measured
+        ball = m.balls.get(part)  # if robust margins were read just before
+        if part != "train" or not m.has_cross_entropy:
+            record.update(bounds_of(part, p, None, ball))
+            return 0.0
+        reading = m.sharpness("train").read(verify=True)
+        record |= {"sharpness": reading.value, "sharpness_residual": reading.residual}
+        norms = m.ranks.rows(jacobian_norms(m.model, m.parts[part][0])).double().numpy()
+        record.update(bounds_of(part, p, Curvature(reading.value, reading.residual, norms), ball))
+        return (p.classes + 2) * len(m.labels["train"]) / m.batch
+
+
+class SharpnessOnTrain(Group):
+    """The sharpness of the loss on the training examples, or on a sample of them."""
+
+    name = "curvature"
+    part: ClassVar[str] = "train"
+
+    def set_up(self) -> float:
+        """The principal directions of the first layer's inputs, once."""
+        return self.measured.set_up_sharpness(self.part)
+
+    def read(self, record: Record) -> float:
+        """A full product costs 1.0 to 1.5 gradient steps, a compressed one about an eighth of one."""
+        name = f"{prefix(self.part)}sharpness"
+        if name in record:
+            return 0.0  # the bounds needed it, and had it verified
+        reading, count = self.measured.sharpness(self.part).read(), self.measured.sampled(self.part)
+        record |= {name: reading.value, f"{name}_residual": reading.residual}
+        if count < len(self.measured.labels[self.part]):
+            record[f"{name}_sample"] = count
+        return count / self.measured.batch * (1 + (1.5 * reading.full_products or 0.12 * reading.matvecs))
+
+
+class SharpnessOnTest(SharpnessOnTrain):
+    """The same of the test examples."""
+
+    name = "test_curvature"
+    part = "test"
+
+
+class LargestOfHessian(Group):
+    """The largest eigenvalue of the Hessian of the training loss, and the gradient's norm."""
+
+    name = "hessian"
+    largest: ClassVar[bool] = True
+    tol: ClassVar[float] = 1e-2
+    max_matvecs: ClassVar[int] = 24
+
+    def __init__(self, measured: Measured, schedule: Schedule) -> None:
+        super().__init__(measured, schedule)
+        self._start: Tensor | None = None
+
+    def read(self, record: Record) -> float:
+        """The gradient, and a product for each step of Lanczos."""
+        operator = self.measured.hessian()
+        record["gradient_norm"] = float(operator.gradient().norm())
+        return self.measured.cost_of_passes("train") + self._edge(operator, record)
+
+    def _edge(self, operator: Hessian, record: Record) -> float:
+        pairs, start = operator.follow(self._start, self.tol, self.largest, max_matvecs=self.max_matvecs)
+        record |= {self.name: float(pairs.values[0]), f"{self.name}_residual": float(pairs.residuals[0])}
+        self._start = start
+        return self.measured.cost_of_passes("train") * pairs.matvecs
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The eigenvector that the next reading starts from."""
+        return {} if self._start is None else {f"hessian.{self.name}": self._start.clone()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Put back what `state_dict` gave."""
+        start = state.get(f"hessian.{self.name}")
+        self._start = None if start is None else start.clone()
+
+
+class SmallestOfHessian(LargestOfHessian):
+    """The smallest eigenvalue of the Hessian of the training loss."""
+
+    name = "hessian_min"
+    largest = False
+    tol = 0.1
+    max_matvecs = 40
+
+    def read(self, record: Record) -> float:
+        """A product for each step of Lanczos."""
+        return self._edge(self.measured.hessian(), record)
+
+
+class BatchSharpness(Group):
+    """The expected sharpness along the gradient of a batch."""
+
+    name = "batch_sharpness"
+
+    def read(self, record: Record) -> float:
+        """Small batches pay for their checks."""
+        m = self.measured
+        settings: dict[str, Any] = {"tol": 0.1, "max_batches": 40, "ranks": m.ranks.count > 1}
+        reading = batch_sharpness(m.model, *m.parts["train"], m.batch, m.seed, loss=m.loss, **settings)
+        record |= {"batch_sharpness": reading.value, "batch_sharpness_error": reading.standard_error}
+        return (3.0 if m.cost_of_passes("train") == 1 else 8.0) * reading.batches
+
+
+class Ascent(Group):
+    """κ_min along SAM's ascent θ → θ̃ = θ + ρ g/‖g‖ on the training examples, and λ (Tan et al. 2026, Figure 2)."""
+
+    name = "ascent"
+    points: ClassVar[int] = 5  # on the way: 0, 1/4, …, 1
+
+    def check(self) -> None:
+        """The optimizer must have one radius, and the theorem is about cross-entropy."""
+        if not self._radius():
+            raise BadInput(
+                "readings of 'ascent' need an optimizer that climbs along the gradient: SAM, VASSO or CSAM, with one "
+                "rho above 0 for all its groups"
+            )
+        if not self.measured.has_cross_entropy:
+            raise BadInput("readings of 'ascent' are of the cross-entropy; leave them out for another loss")
+        if self.measured.ranks.count > 1:
+            raise BadInput("readings of 'ascent' are of one process; leave out ascent, or ranks")
+
+    def read(self, record: Record) -> float:
+        """Both ends of the spectrum at each point, some forty products each."""
+        m = self.measured
+        x, y = m.parts["train"]
+        count = m.sampled("train")
+        if count < len(y):
+            drawn = torch.randperm(len(y), generator=generator(m.seed, "sample"))[:count]
+            x, y = x[drawn], y[drawn]
+        record |= self._on(x, y)
+        return 2 * 40 * self.points * len(y) / m.batch
+
+    def _radius(self) -> float:
+        """ρ of an optimizer whose ascent has that length; 0 if it has none, or several."""
+        optimizer = self.measured.optimizer
+        if not isinstance(optimizer, SAM | VASSO):
+            return 0.0
+        radii = {float(group["rho"]) for group in optimizer.param_groups}
+        return radii.pop() if len(radii) == 1 else 0.0
+
+    def _on(self, x: Tensor, y: Tensor) -> dict[str, float]:
+        """Nothing for a radius that a schedule made 0, a gradient of zero, and a model that diverged."""
+        try:
+            step = sam_step(self.measured.model, x, y, self._radius(), self.points, tol=5e-2)
+        except BadInput:
+            return {}
+        numbers = {f"ascent.kappa_{place}": point.smallest for place, point in enumerate(step.path)}
+        numbers |= {f"ascent.{name}": value for name, value in step.coefficients.items()}
+        return numbers | {"ascent.allowed": step.allowed, "ascent.rising": step.rising}
+
+
+# By name, in the order of `surefoot.training.schedule.GROUPS`.
+GROUPS_BY_NAME: Mapping[str, type[Group]] = {
+    group.name: group
+    for group in (
+        Calibration,
+        Margins,
+        Histograms,
+        RobustMargins,
+        Bounds,
+        SharpnessOnTrain,
+        LargestOfHessian,
+        SmallestOfHessian,
+        BatchSharpness,
+        Ascent,
+        SharpnessOnTest,
+    )
+}
