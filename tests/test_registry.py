@@ -1,13 +1,16 @@
 """Registry entries: each is true, and one more from outside of the package is met everywhere."""
 
+import ast
 import inspect
 import json
+import re
 from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from surefoot.training.opened import open_run
 from typer.testing import CliRunner
 
 import surefoot as sf
@@ -16,6 +19,7 @@ from surefoot.data.registry import DATASETS
 from surefoot.ensembles import BatchEnsemble
 from surefoot.ensembles.registry import ENSEMBLES
 from surefoot.errors import BadInput
+from surefoot.loss import _NAMED
 from surefoot.losses.registry import LOSSES
 from surefoot.metrics.registry import METRICS, higher_is_better, tracked_metrics
 from surefoot.metrics.value import Value
@@ -38,6 +42,7 @@ from surefoot.registry import (
 from surefoot.reports.page.payload import payload
 from surefoot.runs.checkpoint import load_best
 from surefoot.runs.journal import read_journal
+from surefoot.shift import corruptions
 from surefoot.studies.costs import cost_of
 from surefoot.studies.facts import DatasetIndex
 from surefoot.studies.folder import StudyFolder
@@ -45,6 +50,7 @@ from surefoot.studies.plan import make_plan
 from surefoot.studies.preflight import check_parts
 from surefoot.studies.select import choose
 from surefoot.studies.spec import study_of
+from surefoot.training.loaded import open_run
 from surefoot.training.run import run
 from tests.losses import cases as loss_cases
 from tests.optim import cases as optimizer_cases
@@ -377,3 +383,107 @@ def test_a_data_set_is_listed_and_trained_on(monkeypatch, tmp_path):
     assert all(planned.steps for planned in make_plan(study, None, DatasetIndex(tmp_path)).runs)
     listed = CliRunner().invoke(app, ["data", "list"]).stdout
     assert "stripes        60 images of stripes; write stripes.txt there" in listed
+
+
+# --- one more corruption ------------------------------------------------------------------------------------------
+
+
+def inverted(images, draws, share):
+    return images * (1 - share) + (1 - images) * share
+
+
+def test_a_corruption_is_read_after_a_run(monkeypatch, tmp_path):
+    monkeypatch.setitem(corruptions._TABLE, "inverted", (inverted, [(0.1,), (0.2,), (0.3,), (0.4,), (0.5,)]))
+    white = np.full((1, 8, 8, 1), 255, np.uint8)
+    assert sf.shift.corrupt(white, "inverted", 4).max() == 153
+    done = run(spec(shift={"corruptions": "inverted", "severities": [1, 5]}), tmp_path)
+    assert done.final["shift.inverted.accuracy"] <= done.final["test.accuracy"]
+
+
+# --- the table in CONTRIBUTING ------------------------------------------------------------------------------------
+
+
+def test_contributing_names_files_and_tables_that_exist():
+    root = Path(__file__).parents[1]
+    text = (root / "CONTRIBUTING.md").read_text()
+    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ") and "`" in line]
+    assert {row[0] for row in rows} == {*TABLES, "corruption"}
+    for kind, _, home, *more in rows:
+        name, file = re.findall(r"`([^`]+)`", home)
+        module = import_module("surefoot." + file.removesuffix(".py").replace("/", "."))
+        assert getattr(module, name) is TABLES.get(kind, corruptions._TABLE)
+        for path in re.findall(r"`([^`]+)`", " ".join(more)):
+            assert (root / path).exists() or (root / "src" / "surefoot" / path).exists(), path
+
+
+def test_the_pages_for_users_have_every_optimizer_and_ensemble():
+    docs = Path(__file__).parents[1] / "docs"
+    for rows, page in ((OPTIMIZERS, "OPTIMIZERS.md"), (ENSEMBLES, "ENSEMBLES.md")):
+        text = (docs / page).read_text()
+        assert [name for name, entry in rows.items() if entry.resolve().__name__ not in text] == []
+
+
+# --- no other lists -----------------------------------------------------------------------------------------------
+
+# Lists that stand elsewhere for a reason, which a reviewer has agreed to. Everything else is derived from a table.
+EXCEPTIONS = {
+    "cli/train.py": "the few lines that are printed at the end of a run",
+    "loss.py": "the losses whose curvature is known in closed form; a layer below the registry",
+    "metrics/state.py": "what sums per bin can tell",
+    "reports/figures/compare.py": "the measures of one figure",
+    "reports/figures/panels.py": "the panels of Morosini et al. (2026), in the order of their figures",
+    "studies/tables.py": "the columns of a table that names none",
+}
+
+
+def names_in(node):
+    """The words of a literal: elements of a list, keys of a table, and words of a text."""
+    if isinstance(node, ast.List | ast.Tuple | ast.Set):
+        parts = [leaf for element in node.elts for leaf in ast.walk(element)]
+    elif isinstance(node, ast.Dict):
+        parts = [key for key in node.keys if key is not None]
+    elif isinstance(node, ast.Constant):
+        return set(re.findall(r"[\w-]+", node.value)) if isinstance(node.value, str) else set()
+    else:
+        return set()
+    words = {part.value for part in parts if isinstance(part, ast.Constant) and isinstance(part.value, str)}
+    return {word.rpartition(".")[2] for word in words}
+
+
+def hand_lists(source):
+    """Which kinds of methods a module enumerates: literals that hold three names or more of one kind."""
+    tree = ast.parse(source)
+    skipped = {id(each.value) for each in ast.walk(tree) if isinstance(each, ast.Expr)}  # docstrings
+    for statement in tree.body:
+        if isinstance(statement, ast.Assign) and getattr(statement.targets[0], "id", "") == "__all__":
+            skipped.add(id(statement.value))
+    found = {
+        (kind, node.lineno)
+        for node in ast.walk(tree)
+        if id(node) not in skipped
+        for kind, rows in TABLES.items()
+        if len(names_in(node) & set(rows)) >= 3
+    }
+    return sorted(found)
+
+
+def test_no_list_enumerates_methods_by_hand():
+    root = Path(sf.__file__).parent
+    found = {}
+    for path in sorted(root.rglob("*.py")):
+        if path.name != "registry.py" and (lists := hand_lists(path.read_text())):
+            found[path.relative_to(root).as_posix()] = lists
+    assert set(found) == set(EXCEPTIONS), {name: found[name] for name in found if name not in EXCEPTIONS}
+
+
+def test_a_list_by_hand_would_be_seen():
+    assert hand_lists('RULES = ["sgd", ("sam", 2), "csam"]') == [("optimizer", 1)]
+    assert hand_lists('cost = {"calmo": 7, "mit-l": 2, "margin-tail": 6}') == [("loss", 1)]
+    assert hand_lists('help = "temperature, vector or matrix"') == [("calibrator", 1)]
+    assert hand_lists('shown = ("test.ece", "val.nll", "accuracy")') == [("metric", 1)]
+    assert hand_lists('"""sgd, sam and csam."""\n__all__ = ["ece", "mce", "rmsce"]\nkind in ("sgd", "sam")') == []
+
+
+def test_losses_below_the_registry_are_those_of_the_registry():
+    for name, build in _NAMED.items():
+        assert repr(build()) == repr(LOSSES[name].build())
