@@ -175,7 +175,7 @@ def test_settings_are_chosen_by_the_highest(monkeypatch, tmp_path):
 
 
 def test_a_metric_without_a_direction_chooses_nothing(monkeypatch):
-    assert not higher_is_better("mean_confidence")
+    assert higher_is_better("mean_confidence") is None
     monkeypatch.setitem(METRICS, "mean_confidence", replace(METRICS["mean_confidence"], tracked="all"))
     assert "mean_confidence" in tracked_metrics("val")
     for metric in ("val.mean_confidence", "val.auroc_ovr", "test.nll"):

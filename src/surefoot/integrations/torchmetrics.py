@@ -16,6 +16,7 @@ from torch import Tensor
 
 from surefoot.errors import BadInput, MissingDependency
 from surefoot.metrics.bins import check_bins
+from surefoot.metrics.registry import higher_is_better as _higher
 from surefoot.metrics.state import CalibrationState
 from surefoot.metrics.total import DIGITS, total_of, total_value
 from surefoot.predictions import Predictions
@@ -137,7 +138,7 @@ class ECE(_Binned):
         0.4251
     """
 
-    entry, higher_is_better = "ece", False
+    entry, higher_is_better = "ece", _higher("ece")
 
 
 class MCE(_Binned):
@@ -152,7 +153,7 @@ class MCE(_Binned):
         BadInput: when ``bins`` or ``kind`` is not as described.
     """
 
-    entry, higher_is_better = "mce", False
+    entry, higher_is_better = "mce", _higher("mce")
 
 
 class RMSCE(_Binned):
@@ -167,7 +168,7 @@ class RMSCE(_Binned):
         BadInput: when ``bins`` or ``kind`` is not as described.
     """
 
-    entry, higher_is_better = "rmsce", False
+    entry, higher_is_better = "rmsce", _higher("rmsce")
 
 
 class Accuracy(_Binned):
@@ -191,7 +192,7 @@ class Accuracy(_Binned):
         0.5
     """
 
-    entry, higher_is_better = "accuracy", True
+    entry, higher_is_better = "accuracy", _higher("accuracy")
 
 
 class Confidence(_Binned):
@@ -206,7 +207,7 @@ class Confidence(_Binned):
         BadInput: when ``bins`` or ``kind`` is not as described.
     """
 
-    entry, higher_is_better = "confidence", None
+    entry, higher_is_better = "confidence", _higher("mean_confidence")
 
 
 class _Mean(_OfPredictions):
@@ -259,7 +260,7 @@ class NLL(_Mean):
         0.693147
     """
 
-    state, higher_is_better = "nll", False
+    state, higher_is_better = "nll", _higher("nll")
 
     def _values(self, p: Predictions) -> NDArray[np.float64]:
         """−log p_y."""
@@ -283,7 +284,7 @@ class Brier(_Mean):
         0.5
     """
 
-    state, higher_is_better = "brier", False
+    state, higher_is_better = "brier", _higher("brier")
 
     def _values(self, p: Predictions) -> NDArray[np.float64]:
         """The squared error Σ_k (p_k − 1{k = y})²."""

@@ -140,17 +140,18 @@ def check_validation(quantity: str) -> str:
     return quantity
 
 
-def higher_is_better(quantity: str) -> bool:
+def higher_is_better(quantity: str) -> bool | None:
     """Tell whether the higher value of a metric is better.
 
     Args:
         quantity: name of the metric, or name as in readings, such as ``"val.nll"``.
 
     Returns:
-        True if higher is better; False if lower is better, or if neither is.
+        True if higher is better, False if lower is better, None if neither is.
 
     Example:
         >>> higher_is_better("accuracy"), higher_is_better("val.nll")
         (True, False)
     """
-    return METRICS[quantity.rpartition(".")[2]].better == "higher"
+    better = METRICS[quantity.rpartition(".")[2]].better
+    return None if better is None else better == "higher"

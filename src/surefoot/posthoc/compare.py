@@ -10,7 +10,7 @@ from scipy.stats import chi2_contingency
 
 from surefoot.errors import BadInput
 from surefoot.metrics.interval import Interval, intervals
-from surefoot.metrics.registry import METRICS, higher_is_better, tracked_metrics
+from surefoot.metrics.registry import higher_is_better, tracked_metrics
 from surefoot.metrics.summary import metrics_table
 from surefoot.predictions import Predictions, check_predictions
 from surefoot.validation import check_fraction, check_int
@@ -55,13 +55,14 @@ class Change:
         There is no verdict below 20 rows (``"too few rows"``), for a difference of infinities (``"undefined"``) and for
         a metric without a better direction (``"undefined"``).
         """
-        if np.isnan(self.change) or METRICS[self.metric].better is None:
+        higher = higher_is_better(self.metric)
+        if np.isnan(self.change) or higher is None:
             return "undefined"
         if self.n < FEWEST:
             return "too few rows"
         if self.low <= 0 <= self.high:
             return "noise"
-        return "better" if (self.change < 0) != higher_is_better(self.metric) else "worse"
+        return "better" if (self.change < 0) != higher else "worse"
 
 
 @dataclass(frozen=True)
