@@ -1,4 +1,4 @@
-"""Step rules: torch optimizers, those of torch and those that it lacks."""
+"""Optimizers: torch's own, and those that torch lacks."""
 
 from surefoot.lazy import attach
 

@@ -20,7 +20,7 @@ __all__ = ["BulkSGD", "DomSGD"]
 
 
 class Curvature(Protocol):
-    """What finds the directions: a `GaussNewton` or `Hessian` operator, or a `Sharpness` reader."""
+    """What computes the directions: a `GaussNewton` or `Hessian` operator, or a `Sharpness` reader."""
 
     @property
     def parameters(self) -> Mapping[str, Tensor]: ...
@@ -29,13 +29,7 @@ class Curvature(Protocol):
 
 
 class _Projected(BaseOptimizer):
-    """SGD whose update is projected; the shared part of both rules.
-
-    Attributes:
-        last: of the last step, ``captured`` = ‖VVᵀu‖ / ‖u‖ of the update u before it was projected, and, where the
-            directions were found anew, ``sharpness`` (the largest eigenvalue), ``residual`` (the largest one of the
-            directions, relative to it) and ``matvecs``.
-    """
+    """SGD whose update is projected: the shared part of `BulkSGD` and `DomSGD`."""
 
     def __init__(
         self,
@@ -56,12 +50,13 @@ class _Projected(BaseOptimizer):
             raise BadInput(f"tol must lie between 0 and 1; got {tol!r}")
         self._order: list[Tensor] = []
         super().__init__(params, {"lr": check_non_negative("lr", lr)})
-        ours = {p for group in self.param_groups for p in group["params"] if p.requires_grad}
+        optimised = {p for group in self.param_groups for p in group["params"] if p.requires_grad}
         self._order = list(operator.parameters.values())
-        if len(ours) != len(self._order) or any(p not in ours for p in self._order):
+        if len(optimised) != len(self._order) or any(p not in optimised for p in self._order):
             raise BadInput(
                 f"operator must be of the parameters that are optimised: it has {len(self._order)} tensors, params "
-                f"{len(ours)}, {len(ours.intersection(self._order))} of them in common; build both from the same model"
+                f"{len(optimised)}, {len(optimised.intersection(self._order))} of them in common; "
+                "build both from the same model"
             )
         self._operator, self._tol = operator, tol
         dim = sum(p.numel() for p in self._order)
@@ -73,17 +68,36 @@ class _Projected(BaseOptimizer):
 
     @abstractmethod
     def project(self, update: Tensor, inside: Tensor) -> Tensor:
-        """(d,) what is taken of an update (d,) whose part in the space of V is ``inside`` (d,)."""
+        """Project an update.
+
+        Args:
+            update: (d,) the update.
+            inside: (d,) the part of the update in the space of V.
+
+        Returns:
+            (d,) the projected update.
+        """
 
     @torch.no_grad()
     def step(self, closure: Closure | None = None) -> Any:
-        """One step; returns the closure's loss, if there is one."""
+        """Take one step.
+
+        Args:
+            closure: computes the loss, calls ``backward`` and returns the loss; None if the gradients are computed
+                already.
+
+        Returns:
+            The closure's loss, or None without a closure.
+
+        Raises:
+            BadInput: if the closure leaves no gradient.
+        """
         loss = self._run(closure)
         rates = {p: float(group["lr"]) for group in self.param_groups for p in group["params"]}
         rate = max(rates.values())
         self.last = {}
         basis = _restricted(self._basis(), self._order)
-        # In units of the largest rate, so that one rate for all takes the very step of SGD.
+        # In units of the largest rate: with one rate for all groups, the step equals that of SGD.
         parts = [_scaled(p, rates[p] / rate if rate else 1.0) for p in self._order]
         update = torch.cat([part.reshape(-1) for part in parts])
         with torch.autocast(update.device.type, enabled=False):
@@ -97,51 +111,60 @@ class _Projected(BaseOptimizer):
         return loss
 
     def _basis(self) -> Tensor:
-        """(k, d) orthonormal rows, found anew every ``refresh`` steps and kept in the state of the first parameter.
+        """(k, d) orthonormal rows, computed again every ``refresh`` steps and kept in the state of the first parameter.
 
-        The next direction is kept beside them: a search from the k alone would not see it overtake the last of them.
+        The direction after the k-th is kept as well: a search from the k alone would miss that it overtakes the k-th.
         """
         memory = self.state[self._order[0]]
         before: Tensor | None = memory.get("basis")
         age = int(memory.get("age", 0))
         memory["age"] = torch.tensor(float((age + 1) % self._refresh))
         if before is not None and len(before) != self._k:
-            before = None  # of a checkpoint with another k
+            before = None  # from a checkpoint with another k
         if self._k == 0 or (before is not None and age):
-            return self._nothing() if before is None else before
+            return self._empty() if before is None else before
         fresh = getattr(self._operator, "refresh", None)  # a Sharpness reader always takes the model as it is
         if fresh is not None:
             fresh()
-        # The first basis may serve for long, so it gets what it needs; later ones start close.
-        most = self._products or (max(60, 20 * self._wide) if before is None else max(8, 2 * self._wide))
+        # The first basis may stay for many steps, so its search gets more products; later searches start close.
+        budget = self._products or (max(60, 20 * self._wide) if before is None else max(8, 2 * self._wide))
         start = None if before is None else torch.cat([before, memory.get("runner_up", before[:0])]).T
-        found = self._operator.top(self._wide, self._tol, start, max_matvecs=most)
-        if found.outcome == "non-finite":  # the gradient will not be finite either
-            return self._nothing() if before is None else before
-        # Ritz vectors are orthonormal up to rounding of the products' precision; a projection must be one.
-        rows = torch.linalg.qr(found.vectors.double()).Q.T.to(found.vectors)
+        pairs = self._operator.top(self._wide, self._tol, start, max_matvecs=budget)
+        if pairs.outcome == "non-finite":  # the gradient will not be finite either
+            return self._empty() if before is None else before
+        # Ritz vectors are orthonormal up to rounding in the products' precision; a projection needs more.
+        rows = torch.linalg.qr(pairs.vectors.double()).Q.T.to(pairs.vectors)
         memory["basis"], memory["runner_up"] = rows[: self._k].contiguous(), rows[self._k :].contiguous()
-        scale = float(found.values.abs().max()) or 1.0
+        scale = float(pairs.values.abs().max()) or 1.0
         self.last |= {
-            "sharpness": float(found.values[0]),
-            "residual": float(found.residuals[: self._k].max()) / scale,
-            "matvecs": float(found.matvecs),
+            "sharpness": float(pairs.values[0]),
+            "residual": float(pairs.residuals[: self._k].max()) / scale,
+            "matvecs": float(pairs.matvecs),
         }
-        kept: Tensor = memory["basis"]
-        return kept
+        basis: Tensor = memory["basis"]
+        return basis
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Groups are given when the rule is made: the operator's vectors run over a fixed set of parameters."""
+        """Add a parameter group during construction only: the operator's vectors run over a fixed set of parameters.
+
+        Args:
+            param_group: the group, with its parameters under ``"params"``.
+
+        Raises:
+            BadInput: if the optimizer is built already, or the group has no parameters.
+        """
         if self._order:
-            raise BadInput("a parameter group cannot be added: make a new operator of all parameters and a new rule")
+            raise BadInput(
+                "a parameter group cannot be added: make a new operator of all parameters and a new optimizer"
+            )
         super().add_param_group(param_group)
 
-    def _nothing(self) -> Tensor:
+    def _empty(self) -> Tensor:
         return self._order[0].new_zeros(0, sum(p.numel() for p in self._order))
 
 
 def _restricted(basis: Tensor, parameters: list[Tensor]) -> Tensor:
-    """The basis (k, d) among the parameters that have gradients: the others stand still, and must not be leant on."""
+    """The basis (k, d) restricted to the parameters that have gradients; the other parameters stay where they are."""
     if all(p.grad is not None for p in parameters) or not len(basis):
         return basis
     moving = torch.cat([torch.full((p.numel(),), float(p.grad is not None)) for p in parameters]).to(basis)
@@ -158,27 +181,76 @@ def _scaled(p: Tensor, factor: float) -> Tensor:
 class BulkSGD(_Projected):
     """SGD in the bulk: θ ← θ − (I − VVᵀ)(lr · g), V the k sharpest directions of the training loss.
 
-    Plain SGD as in the paper, no momentum: the sharp directions are left alone, and sharpness grows.
+    Plain SGD as in the paper, without momentum: the update leaves the sharp directions alone, and sharpness grows.
 
     Args:
         params: the parameters of the operator, or groups of them.
-        lr: step size; groups may carry their own.
-        operator: `GaussNewton` or `Hessian` on the training data, or a `Sharpness` reader, the fastest.
-        k: how many directions; 0 is SGD.
-        refresh: steps between searches for V, each started from the last.
-        tol: of the eigenvectors.
-        products: most products a search, k + 1 at least; by default as many as the first one needs, later 2 (k + 1),
-            but at least 8.
+        lr: step size, at least 0; groups may carry their own.
+        operator: `GaussNewton` or `Hessian` on the training data, or a `Sharpness` reader, the fastest of the three.
+        k: number of directions, from 0 to the number of parameters; 0 is SGD.
+        refresh: steps between searches for V, at least 1. Each search starts from the previous directions.
+        tol: tolerance of the eigenvectors, between 0 and 1.
+        products: maximum of products of a search, at least k + 1. By default the first search may take
+            max(60, 20 (k + 1)) products, and a later search max(8, 2 (k + 1)).
+
+    Attributes:
+        last: of the last step, ``captured`` = ‖VVᵀu‖ / ‖u‖ of the update u before its projection. A step that searches
+            for the directions adds ``sharpness`` (the largest eigenvalue), ``residual`` and ``matvecs``. ``residual``
+            is the largest residual of the directions, relative to the largest magnitude of the eigenvalues.
+
+    Raises:
+        BadInput: if an argument is out of its range, or the operator's parameters are not the optimised ones.
+
+    Example:
+        >>> from surefoot.curvature import GaussNewton
+        >>> model, x, y = torch.nn.Linear(2, 2), torch.eye(2), torch.tensor([0, 1])
+        >>> opt = BulkSGD(model.parameters(), 0.1, GaussNewton(model, x, y), k=1)
+        >>> def closure():
+        ...     loss = torch.nn.functional.cross_entropy(model(x), y)
+        ...     loss.backward()
+        ...     return loss
+        >>> loss = opt.step(closure)
+        >>> sorted(opt.last)
+        ['captured', 'matvecs', 'residual', 'sharpness']
+
+    References:
+        Song, Ahn and Yun (2025), "Does SGD Really Happen in Tiny Subspaces?".
     """
 
     def project(self, update: Tensor, inside: Tensor) -> Tensor:
-        """The update without its part inside."""
+        """The update without its part inside the space of V."""
         return update - inside
 
 
 class DomSGD(_Projected):
-    """SGD in the dominant space only: θ ← θ − VVᵀ(lr · g); arguments as `BulkSGD`, k = 0 stands still."""
+    """SGD in the dominant space only: θ ← θ − VVᵀ(lr · g), V the k sharpest directions of the training loss.
+
+    Args:
+        params: the parameters of the operator, or groups of them.
+        lr: step size, at least 0; groups may carry their own.
+        operator: `GaussNewton` or `Hessian` on the training data, or a `Sharpness` reader, the fastest of the three.
+        k: number of directions, from 0 to the number of parameters; with 0 the parameters do not move.
+        refresh: steps between searches for V, at least 1.
+        tol: tolerance of the eigenvectors, between 0 and 1.
+        products: maximum of products of a search; see `BulkSGD`.
+
+    Attributes:
+        last: as of `BulkSGD`.
+
+    Raises:
+        BadInput: if an argument is out of its range, or the operator's parameters are not the optimised ones.
+
+    Example:
+        >>> from surefoot.curvature import GaussNewton
+        >>> model, x, y = torch.nn.Linear(2, 2), torch.eye(2), torch.tensor([0, 1])
+        >>> opt = DomSGD(model.parameters(), 0.1, GaussNewton(model, x, y), k=1)
+        >>> opt.param_groups[0]["lr"]
+        0.1
+
+    References:
+        Song, Ahn and Yun (2025), "Does SGD Really Happen in Tiny Subspaces?".
+    """
 
     def project(self, update: Tensor, inside: Tensor) -> Tensor:
-        """The part inside."""
+        """The part of the update inside the space of V."""
         return inside

@@ -1,4 +1,4 @@
-"""Gradient descent: SGD by its honest name where the gradient is of the whole training set."""
+"""Gradient descent: SGD under its proper name for gradients of the whole training set."""
 
 from __future__ import annotations
 
@@ -14,11 +14,21 @@ __all__ = ["GD"]
 
 
 class GD(SGD):
-    """θ ← θ − lr · ∇L(θ), the loss being that of all training data: what the edge of stability, λ_max = 2/lr, is about.
+    """Gradient descent: θ ← θ − lr · ∇L(θ), with L the loss of all training data.
+
+    The edge of stability, λ_max = 2/lr, is a property of this optimizer.
 
     Args:
         params: parameters, named or not, or groups of them.
-        lr: step size.
+        lr: step size, at least 0.
+
+    Raises:
+        BadInput: if ``lr`` is out of its range, or a parameter group is empty.
+
+    Example:
+        >>> import torch
+        >>> GD([torch.zeros(1, requires_grad=True)], lr=0.5).defaults["lr"]
+        0.5
     """
 
     def __init__(self, params: Iterable[Any], lr: float) -> None:

@@ -1,4 +1,4 @@
-"""Muon: momentum made orthogonal for weight matrices, AdamW for everything else (Jordan et al. 2024)."""
+"""Muon: orthogonalised momentum for weight matrices, AdamW for all other parameters (Jordan et al. 2024)."""
 
 from __future__ import annotations
 
@@ -19,15 +19,30 @@ __all__ = ["Muon", "orthogonalise"]
 
 _log = logging.getLogger("surefoot")
 
-# Of the quintic X ← a X + (b A + c A²) X, A = X Xᵀ, in Jordan's code: steep at 0, loose at 1.
+# Coefficients of X ← a X + (b A + c A²) X, A = X Xᵀ, from Jordan's code: steep at 0, inexact at 1.
 _A, _B, _C = 3.4445, -4.7750, 2.0315
 
 
 def orthogonalise(matrices: Tensor, steps: int = 5) -> Tensor:
-    """(b, r, c) Newton–Schulz: singular values of matrices (b, r, c), divided by their norm, moved near 1.
+    """Newton–Schulz iteration: divide matrices by their norm and move their singular values near 1.
 
-    In bfloat16 where the device is fast in it, else in float32. Every iterate is a polynomial in A = X Xᵀ times X, so
-    wide matrices are multiplied by twice only, and the steps are taken among r × r matrices.
+    The precision is bfloat16 where the device is fast in bfloat16, else float32. Every iterate is a polynomial in A = X
+    Xᵀ times X. Wide matrices therefore need only two products, and the steps use r × r matrices.
+
+    Args:
+        matrices: (b, r, c).
+        steps: iterations.
+
+    Returns:
+        (b, r, c) in the dtype of ``matrices``.
+
+    Example:
+        >>> singular_values = torch.linalg.svdvals(orthogonalise(torch.diag(torch.tensor([3.0, 1.0]))[None]))
+        >>> bool(((singular_values > 0.6) & (singular_values < 1.3)).all())
+        True
+
+    References:
+        Jordan et al. (2024), "Muon: An Optimizer for Hidden Layers in Neural Networks".
     """
     with torch.autocast(matrices.device.type, enabled=False):
         return _newton_schulz(matrices, steps)
@@ -53,28 +68,43 @@ def _newton_schulz(matrices: Tensor, steps: int) -> Tensor:
         for step in range(steps):
             gram = x @ x.mT if step else gram
             x = _A * x + (_B * gram + _C * (gram @ gram)) @ x
-    found: Tensor = (x.mT if tall else x).to(matrices.dtype)
-    return found
+    result: Tensor = (x.mT if tall else x).to(matrices.dtype)
+    return result
 
 
 class Muon(BaseOptimizer):
-    """Muon for every weight of two or more dimensions but the head; AdamW for the head, biases and norms.
+    """Muon for every weight of two or more dimensions except the head; AdamW for the head, biases and norms.
 
-    A kernel (o, i, h, w) is taken as the matrix (o, i·h·w). Norms of several dimensions are known by ``norm`` in their
-    name. The head is the last such weight; where it is tied to an embedding, it has the embedding's name and place.
-    ``adamw`` names what else goes to AdamW, for instance embeddings or the first layer. The routing is logged, and kept
-    in ``routing``.
+    A kernel (o, i, h, w) is treated as the matrix (o, i·h·w). Norms of several dimensions are recognised by ``norm`` in
+    their name. The head is the last weight of two or more dimensions. A head that is tied to an embedding has the
+    embedding's name and place. ``adamw`` names what else AdamW takes, for instance embeddings or the first layer. The
+    routing is logged.
 
     Args:
         params: ``model.named_parameters()`` (or parameters alone, or groups of either).
-        lr, momentum, nesterov, weight_decay: of Muon; the step is scaled by √max(1, rows/columns), the decay decoupled.
-        steps: Newton–Schulz iterations.
-        adamw: names of further parameters, or of modules all of whose parameters, go to AdamW.
-        adamw_lr, betas, eps: of AdamW, whose weight decay is the same.
+        lr: step size of Muon, at least 0. The step is scaled by √max(1, rows/columns).
+        momentum: factor of Muon's momentum, in [0, 1).
+        nesterov: use Nesterov momentum in Muon.
+        weight_decay: decoupled weight decay of Muon and of AdamW, at least 0.
+        steps: Newton–Schulz iterations, at least 1.
+        adamw: names of further parameters for AdamW, or of modules all of whose parameters are for AdamW.
+        adamw_lr: step size of AdamW, at least 0.
+        betas: averaging factors of AdamW, both in [0, 1).
+        eps: added to AdamW's denominator, at least 0.
 
-    >>> model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Linear(3, 2))
-    >>> Muon(model.named_parameters()).routing
-    {'0.weight': 'muon', '0.bias': 'adamw', '1.weight': 'adamw', '1.bias': 'adamw'}
+    Attributes:
+        routing: ``"muon"`` or ``"adamw"`` for each parameter's name.
+
+    Raises:
+        BadInput: if an argument is out of its range, a group is empty, or ``adamw`` has an unknown name.
+
+    Example:
+        >>> model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Linear(3, 2))
+        >>> Muon(model.named_parameters()).routing
+        {'0.weight': 'muon', '0.bias': 'adamw', '1.weight': 'adamw', '1.bias': 'adamw'}
+
+    References:
+        Jordan et al. (2024), "Muon: An Optimizer for Hidden Layers in Neural Networks".
     """
 
     def __init__(
@@ -95,7 +125,7 @@ class Muon(BaseOptimizer):
         if isinstance(momentum, bool) or not isinstance(momentum, int | float) or not 0 <= momentum < 1:
             raise BadInput(f"momentum must lie in [0, 1); got {momentum!r}")
         if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
-            raise BadInput(f"steps must be a whole number of at least 1; got {steps!r}")
+            raise BadInput(f"steps must be an integer of at least 1; got {steps!r}")
         defaults = {
             "rule": "muon",
             "lr": check_non_negative("lr", lr),
@@ -109,16 +139,24 @@ class Muon(BaseOptimizer):
         groups = _distinct([_named(group, index) for index, group in enumerate(_as_groups(params))])
         check_groups(groups)
         self.routing = _route(groups)
-        matrices = [name for name, rule in self.routing.items() if rule == "muon"]
+        matrices = [name for name, method in self.routing.items() if method == "muon"]
         if matrices:
             self.routing[matrices[-1]] = "adamw"  # the head
         self.routing |= _called(adamw, self.routing)
         self._adamw_lr = check_non_negative("adamw_lr", adamw_lr)
         super().__init__([part for group in groups for part in _split(group, self.routing, adamw_lr)], defaults)
-        _log.info("Muon routes %s", ", ".join(f"{name} to {rule}" for name, rule in self.routing.items()))
+        _log.info("Muon routes %s", ", ".join(f"{name} to {method}" for name, method in self.routing.items()))
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """As in torch; a group that does not say its ``"rule"`` is routed, its matrices to Muon."""
+        """Add a parameter group, as torch does; a group without a ``"rule"`` is routed, its matrices to Muon.
+
+        Args:
+            param_group: the group, with its parameters under ``"params"`` and, if wanted, ``"rule"``: ``"muon"`` or
+                ``"adamw"``.
+
+        Raises:
+            BadInput: if the group has no parameters.
+        """
         if "rule" in param_group:
             super().add_param_group(param_group)
             return
@@ -131,7 +169,18 @@ class Muon(BaseOptimizer):
 
     @torch.no_grad()
     def step(self, closure: Closure | None = None) -> Any:
-        """One step; returns the closure's loss, if there is one."""
+        """Take one step.
+
+        Args:
+            closure: computes the loss, calls ``backward`` and returns the loss; None if the gradients are computed
+                already.
+
+        Returns:
+            The closure's loss, or None without a closure.
+
+        Raises:
+            BadInput: if the closure leaves no gradient, or a gradient of a Muon parameter is sparse.
+        """
         loss = self._run(closure)
         for group in self.param_groups:
             parameters = [p for p in group["params"] if p.grad is not None]
@@ -151,7 +200,7 @@ class Muon(BaseOptimizer):
                 self.state[p]["momentum_buffer"] = torch.zeros_like(p)
         buffers = [self.state[p]["momentum_buffer"] for p in parameters]
         torch._foreach_lerp_(buffers, gradients, 1 - momentum)
-        # lerp to a new tensor: p.grad stays what backward made it.
+        # lerp makes a new tensor, so that p.grad keeps the gradient of backward.
         updates = torch._foreach_lerp(gradients, buffers, momentum) if group["nesterov"] else buffers
         if group["weight_decay"]:
             torch._foreach_mul_(parameters, 1 - rate * group["weight_decay"])
@@ -160,9 +209,9 @@ class Muon(BaseOptimizer):
             alike.setdefault((p.flatten(1).shape, p.dtype, p.device), []).append(index)
         for (shape, *_), indices in alike.items():
             matrices = torch.stack([updates[index].flatten(1) for index in indices])
-            found = orthogonalise(matrices, group["steps"])
+            orthogonal = orthogonalise(matrices, group["steps"])
             scale = max(1.0, shape[0] / shape[1]) ** 0.5
-            steps = [step.view_as(parameters[index]) for step, index in zip(found, indices, strict=True)]
+            steps = [step.view_as(parameters[index]) for step, index in zip(orthogonal, indices, strict=True)]
             torch._foreach_add_([parameters[index] for index in indices], steps, alpha=-rate * scale)
 
     def _adamw(self, group: dict[str, Any], parameters: list[Tensor]) -> None:
@@ -200,21 +249,21 @@ def _as_groups(params: Iterable[Any]) -> list[dict[str, Any]]:
 
 
 def _named(group: dict[str, Any], index: int) -> dict[str, Any]:
-    """A group with its parameters as (name, tensor) pairs; tensors without a name are called by their place."""
+    """A group with its parameters as (name, tensor) pairs; the name of an unnamed tensor is its position."""
     members = group["params"]
     members = [members] if isinstance(members, Tensor) else list(members)
-    pairs = [each if isinstance(each, tuple) else (f"{index}.{place}", each) for place, each in enumerate(members)]
+    pairs = [p if isinstance(p, tuple) else (f"{index}.{place}", p) for place, p in enumerate(members)]
     return {**group, "params": pairs}
 
 
 def _route(groups: Sequence[dict[str, Any]]) -> dict[str, str]:
-    """Which rule takes which parameter, by name; biases and norms of several dimensions are no matrices either."""
-    found = {}
+    """The method of each parameter, by name; biases and norms of several dimensions are no matrices either."""
+    routing = {}
     for group in groups:
         for name, p in group["params"]:
             vector = p.ndim < 2 or name.endswith("bias") or "norm" in name.lower()
-            found[name] = "adamw" if vector else "muon"
-    return found
+            routing[name] = "adamw" if vector else "muon"
+    return routing
 
 
 def _distinct(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -229,21 +278,24 @@ def _distinct(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _called(wanted: Sequence[str], names: Iterable[str]) -> dict[str, str]:
-    """AdamW for the parameters, and those of the modules, that are asked for by name."""
-    found: dict[str, str] = {}
-    for each in wanted:
-        matches = [name for name in names if name == each or name.startswith(f"{each}.")]
+    """AdamW for the parameters, and for the parameters of the modules, that ``wanted`` names."""
+    routing: dict[str, str] = {}
+    for prefix in wanted:
+        matches = [name for name in names if name == prefix or name.startswith(f"{prefix}.")]
         if not matches:
-            raise BadInput(f"adamw: no parameter or module is called {each!r}; there are {', '.join(names)}")
-        found.update(dict.fromkeys(matches, "adamw"))
-    return found
+            raise BadInput(f"adamw: no parameter or module is called {prefix!r}; there are {', '.join(names)}")
+        routing.update(dict.fromkeys(matches, "adamw"))
+    return routing
 
 
 def _split(group: dict[str, Any], routing: dict[str, str], adamw_lr: float) -> list[dict[str, Any]]:
-    """A group as two, one for each rule; a learning rate it carries is Muon's if it has matrices, else AdamW's."""
+    """A group as two groups, one for each method.
+
+    A learning rate in the group is Muon's if the group has matrices, else AdamW's.
+    """
     rest = {key: value for key, value in group.items() if key not in ("params", "adamw_lr")}
-    ours = [pair for pair in group["params"] if routing[pair[0]] == "muon"]
-    others = [pair for pair in group["params"] if routing[pair[0]] == "adamw"]
-    rate = group.get("adamw_lr", adamw_lr if ours else group.get("lr", adamw_lr))
-    parts = [{**rest, "params": ours, "rule": "muon"}, {**rest, "params": others, "rule": "adamw", "lr": rate}]
+    matrices = [pair for pair in group["params"] if routing[pair[0]] == "muon"]
+    vectors = [pair for pair in group["params"] if routing[pair[0]] == "adamw"]
+    rate = group.get("adamw_lr", adamw_lr if matrices else group.get("lr", adamw_lr))
+    parts = [{**rest, "params": matrices, "rule": "muon"}, {**rest, "params": vectors, "rule": "adamw", "lr": rate}]
     return [part for part in parts if part["params"]]

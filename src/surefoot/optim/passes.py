@@ -1,8 +1,8 @@
-"""Asking a closure for gradients twice in one step, so that the model's own state advances once.
+"""Two gradients of one closure in one step, during which the model's own state advances once.
 
-An optimizer owns no model. In the second pass the random numbers of the first are replayed, so that both passes see
-the same dropout masks and noise, and what modules remember in their buffers (running statistics above all) is put back
-afterwards: they are met through torch's global forward hook, whoever holds them, with all their children.
+An optimizer owns no model. The second pass replays the random numbers of the first pass, so that both passes see the
+same dropout masks and noise. What modules remember in their buffers (running statistics above all) is put back
+afterwards. torch's global forward hook reaches these modules, whoever holds them, with all their children.
 """
 
 from __future__ import annotations
@@ -23,27 +23,45 @@ __all__ = ["Closure", "Leftovers", "fresh_gradients", "random_state", "replayed"
 
 Closure = Callable[[], Any]
 
-_LARGEST = 1 << 20  # numbers of a buffer that is still taken for a memory, not for a table
+_LARGEST = 1 << 20  # elements; a larger buffer is taken for a table of constants
 
 
 def fresh_gradients(parameters: Sequence[Tensor], closure: Closure) -> Any:
-    """Run the closure on cleared gradients and return its loss; a closure that leaves none is an error."""
+    """Run the closure on cleared gradients.
+
+    Args:
+        parameters: the parameters whose gradients are cleared first.
+        closure: computes the loss, calls ``backward`` and returns the loss.
+
+    Returns:
+        The closure's loss.
+
+    Raises:
+        BadInput: if the closure leaves no gradient, or a sparse one.
+    """
     for p in parameters:
         p.grad = None
     with torch.enable_grad():
         loss = closure()
-    found = [p.grad for p in parameters if p.grad is not None]
-    if not found:
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    if not gradients:
         raise BadInput(
             "the closure left no gradient on any parameter; it must call loss.backward() and return the loss"
         )
-    if any(grad.is_sparse for grad in found):
-        raise BadInput("sparse gradients are not supported by two-pass rules; build the embedding with sparse=False")
+    if any(grad.is_sparse for grad in gradients):
+        raise BadInput("two-pass optimizers do not support sparse gradients; build the embedding with sparse=False")
     return loss
 
 
 def random_state(devices: set[torch.device]) -> Callable[[], None]:
-    """A function that puts torch's generators, of the CPU and of these devices, back to where they are now."""
+    """Remember the present state of torch's generators.
+
+    Args:
+        devices: devices whose generators are remembered, in addition to the CPU's.
+
+    Returns:
+        A function that puts the generators back to the state of this call.
+    """
     cpu = torch.get_rng_state()
     accelerators = [
         (getattr(torch, device.type), device) for device in devices if device.type in ("cuda", "mps", "xpu")
@@ -60,9 +78,18 @@ def random_state(devices: set[torch.device]) -> Callable[[], None]:
 
 @contextlib.contextmanager
 def replayed(start: Callable[[], None], devices: set[torch.device]) -> Iterator[None]:
-    """A second pass: the generators go back to ``start`` and end where they are now; running statistics are kept.
+    """Run a second pass inside the block.
 
-    Weights cast by an enclosing autocast are forgotten at both ends, since the parameters have moved.
+    Generators start at ``start`` and end where they are now. Running statistics are kept.
+
+    Weights that an enclosing autocast has cast are forgotten at both ends, since the parameters have moved.
+
+    Args:
+        start: what `random_state` returned before the first pass.
+        devices: devices whose generators are replayed, in addition to the CPU's.
+
+    Returns:
+        A context manager.
     """
     end = random_state(devices)
     met: set[nn.Module] = set()
@@ -72,17 +99,17 @@ def replayed(start: Callable[[], None], devices: set[torch.device]) -> Iterator[
         if module in met:
             return
         # The children too: a compiled or scripted model calls them without a hook.
-        for each in module.modules():
-            if each not in met:
-                met.add(each)
-                kept.extend((each, name, buffer, buffer.clone()) for name, buffer in _memory_of(each))
+        for child in module.modules():
+            if child not in met:
+                met.add(child)
+                kept.extend((child, name, buffer, buffer.clone()) for name, buffer in _memory_of(child))
 
     torch.clear_autocast_cache()
     handle = register_module_forward_pre_hook(keep)
     start()
     try:
         with warnings.catch_warnings():
-            # torch warns that a compiled model fires the hook once more, which does no harm here.
+            # torch warns that a compiled model fires the hook once more, which is harmless here.
             warnings.filterwarnings("ignore", message=".*when there are global hooks.*")
             yield
     finally:
@@ -93,11 +120,11 @@ def replayed(start: Callable[[], None], devices: set[torch.device]) -> Iterator[
             for module, name, buffer, value in kept:
                 buffer.copy_(value)
                 if getattr(module, name) is not buffer and not isinstance(module, torch.jit.ScriptModule):
-                    setattr(module, name, buffer)  # a module that assigns its statistics anew
+                    setattr(module, name, buffer)  # a module that assigns new statistics
 
 
 def _memory_of(module: nn.Module) -> list[tuple[str, Tensor]]:
-    """The buffers that a forward pass may change: those of a module in training, large tables of constants aside."""
+    """The buffers that a forward pass may change: those of a module in training, except large tables of constants."""
     if not module.training:
         return []
     own = list(module.named_buffers(recurse=False))
@@ -107,7 +134,14 @@ def _memory_of(module: nn.Module) -> list[tuple[str, Tensor]]:
 
 @contextlib.contextmanager
 def stored(parameters: Sequence[Tensor]) -> Iterator[list[Tensor]]:
-    """Copies of the parameters, put back at the end to the bit, whatever happened in between."""
+    """Copy the parameters, and put them back bit-exactly at the end of the block, whatever happened inside.
+
+    Args:
+        parameters: the parameters.
+
+    Returns:
+        A context manager that yields the copies.
+    """
     copies = [p.detach().clone() for p in parameters]
     try:
         yield copies
@@ -117,10 +151,10 @@ def stored(parameters: Sequence[Tensor]) -> Iterator[list[Tensor]]:
 
 
 class Leftovers:
-    """The gradients that a step left behind: nobody minds them. Those of somebody else's backward are an error.
+    """The gradients that the last step left behind, which may be ignored.
 
-    Both passes must see every micro-batch, so gradients gathered before `step` cannot be used, and dropping them in
-    silence would train on the last micro-batch alone.
+    Gradients of another backward pass are an error. Both passes must see every micro-batch, so gradients accumulated
+    before `step` cannot be used. Dropping these gradients in silence would train on the last micro-batch alone.
     """
 
     def __init__(self) -> None:
@@ -130,17 +164,28 @@ class Leftovers:
         return {"_seen": {}}  # a copy holds other gradients
 
     def remember(self, parameters: Sequence[Tensor]) -> None:
-        """The gradients as they are now belong to the step that ends."""
+        """Record the present gradients as those of the step that ends.
+
+        Args:
+            parameters: the parameters.
+        """
         self._seen = {id(p): (weakref.ref(p.grad), p.grad._version) for p in parameters if p.grad is not None}
 
     def refuse_others(self, parameters: Sequence[Tensor]) -> None:
-        """A clear error if a parameter holds a gradient that is not zero and was not left by the last step."""
+        """Refuse gradients that the last step did not leave behind.
+
+        Args:
+            parameters: the parameters.
+
+        Raises:
+            BadInput: if a parameter has a nonzero gradient that is not from the last step.
+        """
         for p in parameters:
             if p.grad is None:
                 continue
             reference, version = self._seen.get(id(p), (None, -1))
-            ours = reference is not None and reference() is p.grad and p.grad._version == version
-            if not ours and bool((p.grad != 0).any()):
+            own = reference is not None and reference() is p.grad and p.grad._version == version
+            if not own and bool((p.grad != 0).any()):
                 raise BadInput(
                     "gradients were computed before step(closure): the closure must run every micro-batch itself, "
                     "since both passes need them all; call zero_grad() first if they are leftovers"

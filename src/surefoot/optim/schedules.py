@@ -1,4 +1,4 @@
-"""Learning rates over a run, as factors of the step: pure functions, and torch schedulers made of them."""
+"""Schedules of the learning rate as factors of the step: pure functions, and torch schedulers made of them."""
 
 from __future__ import annotations
 
@@ -17,12 +17,35 @@ Factor = Callable[[int], float]
 
 
 def constant() -> Factor:
-    """1 throughout."""
+    """The factor 1 at every step.
+
+    Returns:
+        The factor as a function of the step.
+
+    Example:
+        >>> constant()(100)
+        1.0
+    """
     return lambda step: 1.0
 
 
 def cosine(total: int, floor: float = 0.0) -> Factor:
-    """From 1 at step 0 to ``floor`` at step ``total`` along half a cosine, and ``floor`` from there on."""
+    """Half a cosine from 1 at step 0 to ``floor`` at step ``total``, and ``floor`` afterwards.
+
+    Args:
+        total: steps of the half cosine, at least 1.
+        floor: the last factor, in [0, 1].
+
+    Returns:
+        The factor as a function of the step.
+
+    Raises:
+        BadInput: if an argument is out of its range.
+
+    Example:
+        >>> [cosine(10)(step) for step in (0, 10, 20)]
+        [1.0, 0.0, 0.0]
+    """
     check_int("total", total, 1)
     if not 0 <= floor <= 1:
         raise BadInput(f"floor must lie in [0, 1]; got {floor!r}")
@@ -30,7 +53,22 @@ def cosine(total: int, floor: float = 0.0) -> Factor:
 
 
 def stepped(milestones: Sequence[int], factor: float = 0.1) -> Factor:
-    """Times ``factor`` from each milestone on."""
+    """Multiply by ``factor`` at each milestone.
+
+    Args:
+        milestones: increasing steps, each at least 1.
+        factor: above 0.
+
+    Returns:
+        The factor as a function of the step.
+
+    Raises:
+        BadInput: if an argument is out of its range.
+
+    Example:
+        >>> [stepped([2, 4], factor=0.5)(step) for step in (1, 2, 4)]
+        [1.0, 0.5, 0.25]
+    """
     if not isinstance(milestones, Sequence) or list(milestones) != sorted(set(milestones)):
         raise BadInput(f"milestones must be a list of increasing steps; got {milestones!r}")
     for milestone in milestones:
@@ -40,7 +78,22 @@ def stepped(milestones: Sequence[int], factor: float = 0.1) -> Factor:
 
 
 def warm_up(steps: int, then: Factor) -> Factor:
-    """A straight line from 1/``steps`` at step 0 to 1 at step ``steps`` − 1, and then ``then``, started at 0."""
+    """A straight line from 1/``steps`` at step 0 to 1 at step ``steps`` − 1, followed by ``then``, which starts at 0.
+
+    Args:
+        steps: length of the warm-up, at least 0.
+        then: factor after the warm-up, a function of the step.
+
+    Returns:
+        The factor as a function of the step.
+
+    Raises:
+        BadInput: if ``steps`` is out of its range, or ``then`` is no function of the step.
+
+    Example:
+        >>> [warm_up(2, constant())(step) for step in (0, 1, 2)]
+        [0.5, 1.0, 1.0]
+    """
     check_int("steps", steps, 0)
     _check_made("then", then)
     return lambda step: (step + 1) / steps if step < steps else then(step - steps)
@@ -49,11 +102,22 @@ def warm_up(steps: int, then: Factor) -> Factor:
 def schedule(optimizer: Optimizer, factor: Factor) -> LambdaLR:
     """A torch scheduler that multiplies every group's learning rate by ``factor(step)``.
 
-    >>> import torch
-    >>> opt = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
-    >>> s = schedule(opt, warm_up(2, cosine(10)))
-    >>> s.get_last_lr()
-    [0.05]
+    Args:
+        optimizer: the optimizer.
+        factor: a function of the step, such as ``cosine(1000)``.
+
+    Returns:
+        The scheduler.
+
+    Raises:
+        BadInput: if ``factor`` is no function of the step.
+
+    Example:
+        >>> import torch
+        >>> opt = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
+        >>> scheduler = schedule(opt, warm_up(2, cosine(10)))
+        >>> scheduler.get_last_lr()
+        [0.05]
     """
     _check_made("factor", factor)
     return LambdaLR(optimizer, factor)

@@ -1,4 +1,4 @@
-"""The shape of every sharpness-aware rule: gradient, perturb, second gradient, restore, step of the base optimizer."""
+"""The common steps of sharpness-aware optimizers: gradient, perturbation, second gradient, restoration, base step."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Ascent:
         directions: d, one tensor for each such parameter.
         norm: what d is divided by.
         length: ‖d‖₂.
-        slope: ⟨g, d⟩, what the loss rises by for small ρ, up to ρ / norm.
+        slope: ⟨g, d⟩, the increase of the loss for small ρ, up to ρ / norm.
     """
 
     directions: list[Tensor]
@@ -38,25 +38,33 @@ class Ascent:
 
 
 class TwoPass(BaseOptimizer):
-    """A torch optimizer around another one, whose gradient it takes at a perturbed point.
+    """A torch optimizer around another optimizer, whose gradient is taken at a perturbed point.
 
-    ``step(closure)`` runs the closure twice; the closure computes the loss of the whole batch (all micro-batches of
+    ``step(closure)`` runs the closure twice. The closure computes the loss of the whole batch (all micro-batches of
     it), calls ``backward`` and returns the loss. Batch-norm statistics and torch's random numbers advance once, and
-    both passes see the same dropout masks. ``param_groups`` and ``state`` are the base's, so schedulers
-    may hold either.
+    both passes see the same dropout masks. ``param_groups`` and ``state`` are those of the base, so a scheduler may
+    hold either optimizer.
+
+    Args:
+        base: any optimizer that takes one gradient a step.
+        rho: ρ ≥ 0; a parameter group may carry its own under ``"rho"``.
+        per_rank: whether each rank perturbs by the gradient of its own part of the batch.
 
     Attributes:
         base: the optimizer that takes the step.
         ascending: True during the first pass.
-        alone: True during the first pass of a rule made with ``per_rank``: the closure must leave these gradients
+        alone: True during the first pass of an optimizer made with ``per_rank``. The closure must leave these gradients
             unsynchronised, ``with model.no_sync() if opt.alone else contextlib.nullcontext(): …``.
         over_ranks: the mean over ranks of a number of this rank's examples, for ``last``; set by a loop over ranks.
         last: what the last step did: ``loss``, ``perturbed_loss``, ``epsilon`` (‖ε‖₂ over all parameters), and
-            ``lambda`` and ``lambda0`` of Tan et al. (2026), Eq. 2; they mean something for cross-entropy.
+            ``lambda`` and ``lambda0`` of Tan et al. (2026), Eq. 2. The last two have a meaning for cross-entropy only.
+
+    Raises:
+        BadInput: if an argument is out of its range, or ``base`` is no optimizer of one gradient a step.
     """
 
     needs_closure = True
-    # Per-parameter tensors that a rule remembers, by name; they travel in the state_dict beside the base's own.
+    # Names of the per-parameter tensors that an optimizer remembers; the state_dict holds them with the base's.
     remembers: tuple[str, ...] = ()
 
     def __init__(self, base: Optimizer, rho: float, per_rank: bool = False) -> None:
@@ -77,7 +85,7 @@ class TwoPass(BaseOptimizer):
         self.per_rank = per_rank
         self.over_ranks: Callable[[float], float] = float
         self._rho = check_non_negative("rho", rho)
-        # A base wrapped before carries that wrapper's radius, unless a group was given its own.
+        # A base that was wrapped before carries the wrapper's radius, unless a group was given its own.
         before = getattr(base, "_wrapped_rho", None)
         for group in base.param_groups:
             if before is not None and group.get("rho") == before:
@@ -90,7 +98,7 @@ class TwoPass(BaseOptimizer):
         self.last: dict[str, float] = {}
         super().__init__(base.param_groups, {**base.defaults, "rho": self._rho})
 
-    # One list and one state, the base's: whoever loads, schedules or adds to either changes both.
+    # The base owns the groups and the state: loading, scheduling or adding through either optimizer changes both.
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
@@ -114,34 +122,58 @@ class TwoPass(BaseOptimizer):
 
     @abstractmethod
     def ascent(self, parameters: list[Tensor], gradients: list[Tensor], norm: float) -> Ascent:
-        """Where to go from here; the gradients, one for each parameter, of finite ``norm``, may be overwritten."""
+        """The perturbation from here.
+
+        Args:
+            parameters: the parameters that have gradients.
+            gradients: one gradient for each parameter; they may be overwritten.
+            norm: ‖·‖₂ of all gradients together, finite.
+
+        Returns:
+            The perturbation.
+        """
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """As in torch; the group is the base's too."""
+        """Add a parameter group, as torch does, to this optimizer and to the base.
+
+        Args:
+            param_group: the group, with its parameters under ``"params"`` and, if wanted, its own ``"rho"``.
+
+        Raises:
+            BadInput: if the group has no parameters, or its ``"rho"`` is negative.
+        """
         check_non_negative("rho", param_group.get("rho", self._rho))
-        if not any(param_group is held for held in self.base.param_groups):
+        if not any(param_group is group for group in self.base.param_groups):
             check_groups([param_group])
             self.base.add_param_group(param_group)
         self._radii()
 
     @property
     def ascending(self) -> bool:
-        """Whether the closure is being run for the first time in this step."""
+        """Whether the closure is running for the first time in this step."""
         return self.phase == "ascent"
 
     @property
     def alone(self) -> bool:
-        """Whether the gradients of this pass are each rank's own."""
+        """Whether each rank keeps its own gradients in this pass."""
         return self.per_rank and self.ascending
 
     @torch.no_grad()
     def step(self, closure: Closure | None = None, scaler: Any = None) -> Any:
-        """One step; returns the loss of the first pass, at the parameters as they were.
+        """Take one step.
 
         Args:
-            closure: computes the loss, calls ``backward`` (on ``scaler.scale(loss)`` with a scaler), returns the loss.
+            closure: computes the loss, calls ``backward`` (on ``scaler.scale(loss)`` with a scaler) and returns the
+                loss.
             scaler: a `torch.amp.GradScaler`, whose own ``step`` refuses closures. A first pass that overflows skips
                 the step and, after ``scaler.update()``, lowers the scale.
+
+        Returns:
+            The loss of the first pass, at the unperturbed parameters.
+
+        Raises:
+            BadInput: if there is no closure, the closure leaves no gradient, or gradients were computed before the
+                step.
         """
         if closure is None:
             raise BadInput(
@@ -164,20 +196,28 @@ class TwoPass(BaseOptimizer):
         return loss
 
     def state_dict(self) -> dict[str, Any]:
-        """The base's state with what this rule remembers of each parameter; one dictionary of torch's shape."""
-        found = self.base.state_dict()
-        state = {index: dict(entry) for index, entry in found["state"].items()}
+        """The state of the base together with what this optimizer remembers of each parameter.
+
+        Returns:
+            One dictionary in torch's format.
+        """
+        base_state = self.base.state_dict()
+        state = {index: dict(entry) for index, entry in base_state["state"].items()}
         order = (p for group in self.param_groups for p in group["params"])
         for index, p in enumerate(order):
             if p in self._memory:
                 state.setdefault(index, {}).update(self._memory[p])
-        return {**found, "state": state}
+        return {**base_state, "state": state}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Put back what `state_dict` gave."""
+        """Restore a state.
+
+        Args:
+            state_dict: what `state_dict` returned.
+        """
         entries = state_dict.get("state", {})
         bare = {index: {k: v for k, v in e.items() if k not in self.remembers} for index, e in entries.items()}
-        # A parameter that only we knew something of must stay unknown to the base, which starts from what is missing.
+        # The base must not see entries without its own keys: it initialises the state that is missing.
         self.base.load_state_dict({**state_dict, "state": {index: e for index, e in bare.items() if e}})
         order = [p for group in self.param_groups for p in group["params"]]
         self._memory = {
@@ -187,7 +227,7 @@ class TwoPass(BaseOptimizer):
         }
 
     def _two_passes(self, parameters: list[Tensor], closure: Closure, scaler: Any) -> Any:
-        """The loss; the gradient at the perturbed point is left on the parameters, which are as they were."""
+        """The loss; the gradient at the perturbed point is left on the parameters, which end unchanged."""
         devices = {p.device for p in parameters}
         start = random_state(devices)
         loss = self._pass("ascent", parameters, closure)
@@ -197,23 +237,23 @@ class TwoPass(BaseOptimizer):
         with stored(parameters):
             size, slope = self._perturb()
             if self.per_rank:
-                size = self.over_ranks(size)  # one that is not finite keeps all ranks from a second pass
+                size = self.over_ranks(size)  # if one rank's is not finite, no rank makes a second pass
             if math.isfinite(size):
                 with replayed(start, devices):
                     perturbed = self._pass("descent", parameters, closure)
         if math.isfinite(size):
             self.last = {"epsilon": size, **self._losses(before, _number(perturbed), slope)}
         else:
-            # The base (or the scaler) answers a broken gradient as it would without us.
+            # The base (or the scaler) treats a gradient that is not finite as it would without this optimizer.
             self.last = {"epsilon": 0.0, **self._losses(before, math.nan, math.nan)}
         return loss
 
     def _radii(self) -> list[float]:
-        """ρ of every group; one that came without, from a checkpoint of the base alone, gets ours."""
+        """ρ of every group; a group without ρ, from a checkpoint of the base alone, gets this optimizer's."""
         return [check_non_negative("rho", group.setdefault("rho", self._rho)) for group in self.param_groups]
 
     def _perturb(self) -> tuple[float, float]:
-        """Add ε to the parameters; ‖ε‖ and ⟨g, ε⟩, both NaN and nothing moved if the gradient is not finite."""
+        """Add ε to the parameters; return ‖ε‖ and ⟨g, ε⟩, or NaN and no move for a gradient that is not finite."""
         groups = zip(self._radii(), self.param_groups, strict=True)
         moved = [(rho, p) for rho, group in groups for p in group["params"] if p.grad is not None]
         gradients = [p.grad for _, p in moved if p.grad is not None]
@@ -225,9 +265,9 @@ class TwoPass(BaseOptimizer):
             return 0.0, 0.0
         parts: dict[float, tuple[list[Tensor], list[Tensor]]] = {}
         for (rho, p), direction in zip(moved, ascent.directions, strict=True):
-            ours = parts.setdefault(rho, ([], []))
-            ours[0].append(p)
-            ours[1].append(direction)
+            members, directions = parts.setdefault(rho, ([], []))
+            members.append(p)
+            directions.append(direction)
         for rho, (parameters, directions) in parts.items():
             if rho:
                 torch._foreach_add_(parameters, directions, alpha=rho / ascent.norm)
@@ -251,17 +291,32 @@ class TwoPass(BaseOptimizer):
 def entropy_coefficients(loss: float, perturbed: float, slope: float) -> dict[str, float]:
     """λ = (1 − p̃)/(1 − p) and its lower bound λ₀ = (1 − p̃)/(1 − e^{⟨g, ε⟩/2} p̃).
 
-    See Tan et al. (2026), Theorem 1 and Eq. 2.
+    p = exp(−loss) is the geometric mean of the true classes' probabilities, and p̃ the same mean at the perturbed
+    point. ⟨g, ε⟩ = ρ ‖g‖ for SAM. λ₀ is infinite where e^{⟨g, ε⟩/2} p̃ ≥ 1: Lemma 1 would put p above 1.
 
-    p = exp(−loss) is the geometric mean of the true classes' probabilities, p̃ that at the perturbed point, and
-    ⟨g, ε⟩ = ρ ‖g‖ for SAM. λ₀ is infinite where e^{⟨g, ε⟩/2} p̃ ≥ 1: Lemma 1 would put p above 1.
+    Args:
+        loss: mean cross-entropy at the parameters.
+        perturbed: mean cross-entropy at the perturbed point.
+        slope: ⟨g, ε⟩.
+
+    Returns:
+        ``lambda`` and ``lambda0``; both are NaN if a loss is NaN or not above 0.
+
+    Example:
+        >>> coefficients = entropy_coefficients(loss=0.5, perturbed=0.7, slope=0.2)
+        >>> {name: round(value, 3) for name, value in coefficients.items()}
+        {'lambda': 1.279, 'lambda0': 1.116}
+
+    References:
+        Tan et al. (2026), "Towards Understanding the Calibration Benefits of Sharpness-Aware Minimization", Theorem 1
+        and Eq. 2.
     """
-    if not (loss > 0 and perturbed > 0):  # also NaN; a loss of 0 says p = 1
+    if not (loss > 0 and perturbed > 0):  # also false for NaN; a loss of 0 means p = 1
         return {"lambda": math.nan, "lambda0": math.nan}
-    sure = math.expm1(-perturbed)
+    negative_error = math.expm1(-perturbed)
     bound = slope / 2 - perturbed
-    bounded = math.nan if math.isnan(bound) else sure / math.expm1(bound) if bound < 0 else math.inf
-    return {"lambda": sure / math.expm1(-loss), "lambda0": bounded}
+    bounded = math.nan if math.isnan(bound) else negative_error / math.expm1(bound) if bound < 0 else math.inf
+    return {"lambda": negative_error / math.expm1(-loss), "lambda0": bounded}
 
 
 def _number(loss: Any) -> float:
