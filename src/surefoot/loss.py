@@ -70,23 +70,53 @@ class Loss(nn.Module):
 
     @abstractmethod
     def values(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """(n,) the part of each example; the arguments are not checked."""
+        """The value of each example; the arguments are not checked.
+
+        Args:
+            logits: (n, k).
+            labels: (n,) integers.
+
+        Returns:
+            (n,).
+        """
 
     def term(self, logits: Tensor, labels: Tensor) -> Tensor | None:
-        """The scalar part of the batch as a whole (of all ranks), or None."""
+        """The part of the batch as a whole (of all ranks).
+
+        Args:
+            logits: (n, k).
+            labels: (n,) integers.
+
+        Returns:
+            Scalar, or None if the loss has no such part.
+        """
         return None
 
     def example_weights(self, labels: Tensor) -> Tensor | None:
-        """(n,) what each example counts in the mean, or None where all count the same.
+        """The weight of each example in the mean.
 
         The mean is Σ values / Σ weights, as torch's cross-entropy with class weights defines it.
+
+        Args:
+            labels: (n,) integers.
+
+        Returns:
+            (n,) weights, or None if all examples count equally.
         """
         return None
 
     def hessian_product(self, logits: Tensor, labels: Tensor | None, u: Tensor) -> Tensor:
-        """(n, k) H_z u of each example, H_z the Hessian of its value in its logits.
+        """H_z u of each example, H_z the Hessian of its value in its logits.
 
         The default differentiates `values` twice; subclasses with a closed form override it.
+
+        Args:
+            logits: (n, k).
+            labels: (n,) integers, or None if ``needs_labels`` is False.
+            u: (n, k).
+
+        Returns:
+            (n, k).
         """
         assert labels is not None
         with torch.enable_grad():
@@ -100,10 +130,21 @@ class Loss(nn.Module):
             return torch.autograd.grad(gradient, z, u)[0]
 
     def epoch(self, validation: Any) -> None:
-        """Called after each pass over the data with a `surefoot.losses.Validation`."""
+        """Called after each pass over the data.
+
+        Args:
+            validation: a `surefoot.losses.Validation`.
+        """
 
     def check_masks(self, logits: Tensor) -> None:
-        """Raise `BadInput` for a logit of −inf where the loss would be infinite."""
+        """Refuse a logit of −inf where the loss would be infinite.
+
+        Args:
+            logits: (n, k).
+
+        Raises:
+            BadInput: if the loss does not accept a logit of −inf, and a row has one.
+        """
         if self.masks or bool((lowest := logits.detach().amin(dim=1)).isfinite().all()):
             return
         row = int((~lowest.isfinite()).nonzero()[0])
@@ -130,7 +171,16 @@ class Loss(nn.Module):
         return self.reduce(self.values(z, y), self.term(z, y), y)
 
     def reduce(self, values: Tensor, term: Tensor | None, labels: Tensor) -> Tensor:
-        """The values (n,) and the batch's term, put together by ``reduction``."""
+        """Combine the values and the batch's term by ``reduction``.
+
+        Args:
+            values: (n,) the value of each example.
+            term: the batch's term, or None.
+            labels: (n,) integers.
+
+        Returns:
+            A scalar, or (n,) with ``reduction="none"``.
+        """
         if term is not None:
             values = values + term
         if self.reduction == "none":
@@ -141,7 +191,11 @@ class Loss(nn.Module):
         return values.mean() if self.reduction == "mean" else values.sum()
 
     def extra_repr(self) -> str:
-        """The settings, as torch's modules show them."""
+        """The settings, as torch's modules show them.
+
+        Returns:
+            The text inside the parentheses of ``repr``.
+        """
         return settings_of(self, hidden={"reduction": "mean"})
 
 

@@ -1,4 +1,4 @@
-"""Training-time objectives: losses of logits and labels, and objectives that need more of model or batch."""
+"""Training objectives: losses of logits and labels, and objectives that also need the model or the batch."""
 
 from surefoot.lazy import attach
 

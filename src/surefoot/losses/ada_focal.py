@@ -1,4 +1,4 @@
-"""AdaFocal: a focal γ for each range of sureness, moved by the gap there each epoch (Ghosh et al. 2022)."""
+"""AdaFocal: a focal γ for each confidence bin, updated after an epoch by the bin's gap (Ghosh et al. 2022)."""
 
 from __future__ import annotations
 
@@ -16,18 +16,30 @@ __all__ = ["AdaFocal"]
 
 
 class AdaFocal(Loss):
-    """(1 − p_y)^γ ℓ where the bin's γ is above 0, (1 + p_y)^{|γ|} ℓ where it is below.
+    """(1 − p_y)^γ ℓ where the bin's γ is above 0, (1 + p_y)^{|γ|} ℓ where γ is below 0.
 
-    The bins are of equal mass over the validation confidences; a training example falls into one by its p_y. After an
-    epoch γ ← γ exp(±λ (confidence − accuracy)) in each bin, the sign being that of γ: where the network is too sure,
-    γ rises. A γ that gets nearer to 0 than ``switch`` changes sides.
+    The bins have equal mass over the validation confidences. The p_y of a training example decides its bin. After an
+    epoch γ ← γ exp(±λ (confidence − accuracy)) in each bin, with the sign of γ: where the network is overconfident, γ
+    rises. A γ whose magnitude falls below ``switch`` changes sign.
 
     Args:
-        rate: λ.
-        start: γ before the first epoch has ended.
-        least, most: bounds of γ.
-        switch: the smallest |γ|.
-        bins: at most as many as there are validation examples are used.
+        rate: λ ≥ 0.
+        start: γ before the end of the first epoch, above 0.
+        least: lower bound of γ, below 0.
+        most: upper bound of γ, above 0.
+        switch: the smallest |γ|, above 0.
+        bins: number of bins, at least 1; at most as many bins as validation examples are used.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
+
+    Raises:
+        BadInput: if an argument is out of its range.
+
+    Example:
+        >>> AdaFocal(bins=3).gammas
+        tensor([1., 1., 1.], dtype=torch.float64)
+
+    References:
+        Ghosh, Schaaf and Gormley (2022), "AdaFocal: Calibration-Aware Adaptive Focal Loss".
     """
 
     gammas: Tensor
@@ -53,7 +65,7 @@ class AdaFocal(Loss):
         self.register_buffer("edges", torch.arange(1, bins, dtype=torch.float64) / bins)  # between the bins
 
     def values(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """(n,) the focal or inverse focal loss of each example's bin."""
+        """(n,) the focal or inverse focal loss of each example, with the γ of its bin."""
         loss = cross_entropy(logits, labels, reduction="none")
         bins = torch.bucketize((-loss.detach().double()).exp(), self.edges, right=True)
         gamma = self.gammas[bins].to(loss.dtype)
@@ -62,7 +74,11 @@ class AdaFocal(Loss):
 
     @torch.no_grad()
     def epoch(self, validation: Validation) -> None:
-        """Move every bin's γ by its gap on the validation examples, and the bins to where these are now."""
+        """Update every bin's γ by its gap on the validation examples, and move the bins to the present confidences.
+
+        Args:
+            validation: the model and its data after the epoch.
+        """
         p = validation()
         if p is None:
             return
@@ -73,6 +89,6 @@ class AdaFocal(Loss):
         moved = gamma * (self.rate * gamma.sign() * gap).exp()
         moved = torch.where(moved.abs() < self.switch, -gamma.sign() * self.switch, moved)
         self.gammas[:used] = moved.clamp(self.least, self.most)
-        # Bins that nobody falls into lie beyond 1.
+        # Bins without examples lie beyond 1.
         self.edges.fill_(torch.inf)
         self.edges[: used - 1] = torch.from_numpy(table.upper[:-1].copy()).to(self.edges)

@@ -1,4 +1,4 @@
-"""The inputs nearby that the model gets most wrong: projected gradient ascent on the cross-entropy (Madry 2018)."""
+"""Adversarial inputs: projected gradient ascent on the cross-entropy (Madry et al. 2018)."""
 
 from __future__ import annotations
 
@@ -15,16 +15,30 @@ __all__ = ["adversary", "uphill"]
 def adversary(
     model: nn.Module, inputs: Tensor, labels: Tensor, ball: Ball, steps: int, step: float, first: Tensor | None = None
 ) -> Tensor:
-    """Inputs (b, ...) moved within the ball, from the clean ones, by ``steps`` steps of ``step`` radii each.
+    """Inputs within the ball around the clean inputs, after ``steps`` steps of projected gradient ascent.
 
-    The model is used as it is: hold it still first, so that examples do not mix. ``first`` is the gradient at the clean
-    inputs, where the caller has it already.
+    The model is used as it is. Freeze the model first (see `frozen_network`), so that examples do not mix.
+
+    Args:
+        model: maps inputs to logits.
+        inputs: (b, ...) clean inputs, where the ascent starts.
+        labels: (b,) integers.
+        ball: the set of allowed moves.
+        steps: number of steps.
+        step: length of a step in radii of the ball.
+        first: (b, ...) the gradient at the clean inputs, if the caller has computed this gradient already.
+
+    Returns:
+        (b, ...) the moved inputs.
+
+    References:
+        Madry et al. (2018), "Towards Deep Learning Models Resistant to Adversarial Attacks".
     """
     radius = ball.radius.to(inputs)
     clean = inputs.detach()
     u = torch.zeros_like(clean)
-    for place in range(steps):
-        gradient = first if first is not None and not place else _uphill(model, clean + radius * u, labels)
+    for index in range(steps):
+        gradient = first if first is not None and not index else _uphill(model, clean + radius * u, labels)
         u = ball.project(u + step * ball.steepest(radius * gradient))
     return clean + radius * u
 
@@ -35,9 +49,23 @@ def _uphill(model: nn.Module, point: Tensor, labels: Tensor) -> Tensor:
 
 
 def uphill(logits: Tensor, labels: Tensor, inputs: Tensor) -> Tensor:
-    """(b, ...) the gradient of each example's cross-entropy by its inputs; the logits' graph is kept."""
+    """The gradient of each example's cross-entropy by its inputs; the graph of the logits is kept.
+
+    Args:
+        logits: (b, k), computed from ``inputs``.
+        labels: (b,) integers.
+        inputs: (b, ...).
+
+    Returns:
+        (b, ...) the gradient; 0 where the logits do not depend on the inputs.
+
+    Example:
+        >>> inputs = torch.zeros(1, 2, requires_grad=True)
+        >>> uphill(2 * inputs, torch.tensor([0]), inputs)
+        tensor([[-1.,  1.]])
+    """
     loss = cross_entropy(logits, labels, reduction="sum")
-    found = None
+    gradient = None
     if loss.requires_grad:
-        (found,) = torch.autograd.grad(loss, inputs, allow_unused=True, retain_graph=True)
-    return torch.zeros_like(inputs) if found is None else found  # nothing depends on the inputs
+        (gradient,) = torch.autograd.grad(loss, inputs, allow_unused=True, retain_graph=True)
+    return torch.zeros_like(inputs) if gradient is None else gradient  # nothing depends on the inputs

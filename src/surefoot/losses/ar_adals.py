@@ -1,4 +1,4 @@
-"""AR-AdaLS: labels smoothed by how easily an example is attacked (Qin et al. 2021)."""
+"""AR-AdaLS: label smoothing that depends on how easily an example is attacked (Qin et al. 2021)."""
 
 from __future__ import annotations
 
@@ -18,40 +18,65 @@ __all__ = ["ARAdaLS", "boundary_distance"]
 
 
 def boundary_distance(model: nn.Module, inputs: Tensor, rivals: int = 3) -> Tensor:
-    """(n,) float64 distance of inputs to the nearest change of prediction, to first order, in the 2-norm.
+    """First-order distance of inputs to the nearest change of the predicted class, in the 2-norm.
 
-    min over the nearest rivals j of the predicted class of gap_j / ‖∇ₓ gap_j‖₂; exact for a linear model.
+    The distance is the minimum of gap_j / ‖∇ₓ gap_j‖₂ over the nearest competing classes j of the predicted class; it
+    is exact for a linear model.
+
+    Args:
+        model: maps inputs to logits (n, k).
+        inputs: (n, ...).
+        rivals: number of competing classes that are considered, at least 1.
+
+    Returns:
+        (n,) float64 distances.
+
+    Example:
+        >>> model = nn.Linear(2, 2, bias=False)
+        >>> model.weight = nn.Parameter(torch.eye(2))
+        >>> boundary_distance(model, torch.tensor([[2.0, 0.0]])) ** 2
+        tensor([2.0000], dtype=torch.float64)
     """
-    found = []
-    with frozen_network(model, {}) as still:
+    distances = []
+    with frozen_network(model, {}) as network:
         for rows in torch.split(inputs.detach(), CHUNK):
             x = rows.clone().requires_grad_()
-            logits = wide(still(x))
+            logits = wide(network(x))
             gaps = runner_up_gaps(logits, logits.detach().argmax(dim=1), min(rivals, logits.shape[1] - 1))
             slopes = [slope_of(gap, x).detach().flatten(1).norm(dim=1) for gap in gaps.unbind(dim=1)]
-            # A flat gap is never closed.
-            far = gaps.detach().double() / torch.stack(slopes, dim=1).double().clamp_min(1e-30)
-            found.append(far.amin(dim=1))
-    return torch.cat(found)
+            # A gap with zero slope is never closed.
+            distance = gaps.detach().double() / torch.stack(slopes, dim=1).double().clamp_min(1e-30)
+            distances.append(distance.amin(dim=1))
+    return torch.cat(distances)
 
 
 class ARAdaLS(Objective):
-    """−(1 − ε_r) log p_y − ε_r/(K − 1) Σ_{k≠y} log p_k, ε_r of the example's group by robustness.
+    """−(1 − ε_r) log p_y − ε_r/(K − 1) Σ_{k≠y} log p_k, with ε_r of the example's robustness group.
 
-    The training examples are put into ``groups`` groups of equal size by their distance to the decision boundary, anew
-    every ``refresh`` epochs. After each epoch ε_r ← ε_r + rate · (confidence − accuracy) of the validation examples in
-    the same place of their own order, kept within 0 and (K − 1)/K. Until the first epoch has ended there is one group,
-    and ε is 0.
+    The training examples are divided into ``groups`` groups of equal size by their distance to the decision boundary,
+    again every ``refresh`` epochs. The validation examples are divided in the same way. After each epoch
+    ε_r ← ε_r + rate · (confidence − accuracy) of the r-th validation group, clipped to 0 and (K − 1)/K. Until the end
+    of the first epoch there is one group, and ε is 0.
 
-    The paper measures robustness by Carlini & Wagner's attack; here it is the distance to first order, at the price of
-    ``rivals`` gradients. No code is public: group number, rate and refresh are ours.
+    The paper measures robustness by Carlini & Wagner's attack. Surefoot uses the first-order distance, at the cost of
+    ``rivals`` gradients. No code is public: the defaults of ``groups``, ``rate`` and ``refresh`` are surefoot's.
 
     Args:
-        examples: of the training set, which ``batch.indices`` count.
-        groups: R.
-        rate: of ε.
-        refresh: epochs between two orders of the training examples.
-        rivals: classes looked at for the distance.
+        examples: number of training examples, which ``batch.indices`` count, at least 1.
+        groups: R ≥ 1.
+        rate: step size of ε, at least 0.
+        refresh: epochs between two divisions of the training examples, at least 1.
+        rivals: number of competing classes that the distance considers, at least 1.
+
+    Raises:
+        BadInput: if an argument is out of its range.
+
+    Example:
+        >>> ARAdaLS(examples=100, groups=2).smoothing
+        tensor([0., 0.], dtype=torch.float64)
+
+    References:
+        Qin et al. (2021), "Improving Calibration through the Relationship with Adversarial Robustness".
     """
 
     group: Tensor
@@ -67,7 +92,7 @@ class ARAdaLS(Objective):
         self.register_buffer("epochs", torch.zeros((), dtype=torch.int64))
 
     def forward(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Scalar."""
+        """The loss of a batch, a scalar."""
         logits = wide(model(batch.inputs))
         epsilon = self.smoothing[self.group[batch.indices]].to(logits.dtype)
         loss = cross_entropy(logits, batch.labels, reduction="none")
@@ -76,7 +101,14 @@ class ARAdaLS(Objective):
         return self.mean(logits, batch.labels, values)
 
     def epoch(self, validation: Validation) -> None:
-        """Move every group's ε by its gap on the validation examples; now and then order the training examples anew."""
+        """Update every group's ε by its gap on the validation examples; divide the training examples again when due.
+
+        Args:
+            validation: the model and its data after the epoch.
+
+        Raises:
+            BadInput: if ``examples`` is not the size of the training set.
+        """
         p = validation()
         if validation.val is None or p is None:
             return
@@ -88,8 +120,8 @@ class ARAdaLS(Objective):
         gap = torch.from_numpy(p.confidence - p.correct).to(self.smoothing)
         gaps = torch.zeros_like(self.smoothing).index_add_(0, place, gap)
         counts = torch.bincount(place, minlength=groups).clamp_min(1)
-        most = (p.classes - 1) / p.classes
-        self.smoothing.copy_((self.smoothing + self.rate * gaps / counts).clamp(0, most))
+        upper = (p.classes - 1) / p.classes
+        self.smoothing.copy_((self.smoothing + self.rate * gaps / counts).clamp(0, upper))
         if int(self.epochs) % self.refresh == 0:
             x = validation.train[0]
             if len(x) != len(self.group):
@@ -99,8 +131,8 @@ class ARAdaLS(Objective):
 
 
 def _places(distances: Tensor, groups: int) -> Tensor:
-    """(n,) group of each distance, the smallest in group 0; as equal in size as can be."""
+    """(n,) group of each distance, the smallest distances in group 0, in groups of nearly equal size."""
     order = distances.argsort(stable=True)
-    found = torch.empty_like(order)
-    found[order] = torch.arange(len(order), device=order.device) * groups // len(order)
-    return found
+    places = torch.empty_like(order)
+    places[order] = torch.arange(len(order), device=order.device) * groups // len(order)
+    return places

@@ -1,4 +1,4 @@
-"""CalMO: predictions that keep still nearby, margins that do not fall steeply (Morosini et al. 2026, first version)."""
+"""CalMO: predictions stable nearby, margins that do not fall steeply (Morosini et al. 2026, first version)."""
 
 from __future__ import annotations
 
@@ -21,25 +21,39 @@ __all__ = ["CalMO"]
 class CalMO(Objective):
     """CE(x, y) + λ_r KL(p(x) ‖ p(x_adv)) + λ_s ‖∇ₓ m(x, y)‖₂², the mean over the batch.
 
-    x_adv comes from ``steps`` steps of gradient ascent on the cross-entropy, started at x. With the authors' three
-    steps of 2/255 the ball of 8/255 is never left: 6/255 is how far they get. The slope is that at x alone, in the
-    2-norm, and bounds nothing over the ball. Adversaries, divergence and slope are of the network held still: dropout
-    off, batch norm by the clean batch's statistics, whatever it is given, so that moving one example moves no other's
-    terms, and they are 0 for eps = 0 or a constant network. The weights' gradient goes through those statistics.
-    Running statistics advance once a step, by the clean batch.
+    x_adv comes from ``steps`` steps of gradient ascent on the cross-entropy, started at x. The authors' three steps of
+    2/255 never leave the ball of 8/255, since they reach 6/255. The slope is the slope at x alone, in the 2-norm, and
+    bounds nothing over the ball.
+
+    Adversaries, divergence and slope use the frozen network: dropout off, batch norm by the statistics of the clean
+    batch for any input. Moving one example therefore moves no other example's terms, and the terms are 0 for eps = 0 or
+    a constant network. The weights' gradient goes through those statistics. Running statistics advance once a step, by
+    the clean batch.
 
     Args:
         eps: radius in the units of the inputs, one number or one for each channel or coordinate (∞-norm).
-        robust: λ_r; 0 is the ablation "Flat.".
-        smooth: λ_s; 0 is the ablation "Rob.".
-        steps, step: of the ascent; a step's length is a share of ``eps``.
-        reuse: take the adversaries of a rule's first pass in its second, too. It goes by the batch's identity.
+        robust: λ_r ≥ 0; 0 is the ablation "Flat.".
+        smooth: λ_s ≥ 0; 0 is the ablation "Rob.".
+        steps: number of ascent steps, at least 1.
+        step: length of an ascent step as a share of ``eps``, above 0.
+        reuse: reuse the adversaries of an optimizer's first pass in its second pass. The batch's identity decides.
 
-    >>> import torch
-    >>> model = nn.Linear(2, 2)
-    >>> batch = Batch(torch.ones(4, 2), torch.tensor([0, 1, 0, 1]), torch.arange(4), 0)
-    >>> bool(CalMO(smooth=0.0, eps=0.0)(model, batch) == cross_entropy(model(batch.inputs), batch.labels))
-    True
+    Attributes:
+        gradients: expected cost of a call in gradients of the cross-entropy, rounded to an integer.
+
+    Raises:
+        BadInput: if an argument is out of its range.
+
+    Example:
+        >>> import torch
+        >>> model = nn.Linear(2, 2)
+        >>> batch = Batch(torch.ones(4, 2), torch.tensor([0, 1, 0, 1]), torch.arange(4), 0)
+        >>> value = CalMO(smooth=0.0, eps=0.0)(model, batch)
+        >>> bool(torch.isclose(value, cross_entropy(model(batch.inputs), batch.labels)))
+        True
+
+    References:
+        Morosini et al. (2026), "Too Sharp, Too Sure: When Calibration Follows Curvature", first version.
     """
 
     def __init__(
@@ -63,14 +77,14 @@ class CalMO(Objective):
             check_bool("reuse", reuse),
         )
         self._kept: tuple[Batch, Tensor] | None = None
-        # Held passes, clean and moved, cost a gradient each, ascent steps two thirds (the first shares the clean pass),
-        # the gradient of the slope about two: 7, and 7.5 as benchmarks/losses.py measures it.
+        # The clean and the moved frozen pass cost one gradient each. An ascent step costs two thirds (the first shares
+        # the clean pass), and the gradient of the slope about two: 7 in all. benchmarks/losses.py measures 7.5.
         attack = 1 + (2 * self.steps - 1) / 3 if self.robust else 0.0
         extra = 1 + attack + (2 if self.smooth else 0) if self.robust or self.smooth else 0.0
         self.gradients = round(1 + extra)
 
     def forward(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Scalar."""
+        """The loss of a batch, a scalar."""
         with recorded_statistics(model) as statistics:
             logits = wide(model(batch.inputs))
         values = cross_entropy(logits, batch.labels, reduction="none")
@@ -81,25 +95,25 @@ class CalMO(Objective):
     def _regularisers(self, model: nn.Module, statistics: Statistics, batch: Batch) -> Tensor:
         """(b,) λ_r KL + λ_s ‖∇ₓ m‖²."""
         clean = batch.inputs.detach().requires_grad_()
-        with frozen_network(model, statistics) as still:
-            logits = wide(still(clean))
+        with frozen_network(model, statistics) as network:
+            logits = wide(network(clean))
         moved = self._moved(model, statistics, batch, clean, logits) if self.robust else None
-        found = logits.new_zeros(len(logits))
-        with frozen_network(model, statistics) as still:
+        penalty = logits.new_zeros(len(logits))
+        with frozen_network(model, statistics) as network:
             if moved is not None:
-                log_p, log_q = logits.log_softmax(dim=1), wide(still(moved)).log_softmax(dim=1)
-                found = found + self.robust * (log_p.exp() * (log_p - log_q)).sum(dim=1)
+                log_p, log_q = logits.log_softmax(dim=1), wide(network(moved)).log_softmax(dim=1)
+                penalty = penalty + self.robust * (log_p.exp() * (log_p - log_q)).sum(dim=1)
             if self.smooth:
                 slope = slope_of(runner_up_gaps(logits, batch.labels, 1).squeeze(1), clean)
-                found = found + self.smooth * slope.flatten(1).square().sum(dim=1)
-        return found
+                penalty = penalty + self.smooth * slope.flatten(1).square().sum(dim=1)
+        return penalty
 
     def _moved(self, model: nn.Module, statistics: Statistics, batch: Batch, clean: Tensor, logits: Tensor) -> Tensor:
         if self.reuse and self._kept is not None and self._kept[0] is batch:
             return self._kept[1]
         ball = Ball.of(self.eps, "inf", tuple(batch.inputs.shape[1:]), batch.inputs.device)
-        with frozen_network(model, detached_statistics(statistics)) as still:
+        with frozen_network(model, detached_statistics(statistics)) as network:
             first = uphill(logits, batch.labels, clean)
-            found = adversary(still, batch.inputs, batch.labels, ball, self.steps, self.step, first)
-        self._kept = (batch, found)
-        return found
+            moved = adversary(network, batch.inputs, batch.labels, ball, self.steps, self.step, first)
+        self._kept = (batch, moved)
+        return moved

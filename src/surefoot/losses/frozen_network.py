@@ -1,12 +1,12 @@
-"""A network held still inside a training step: dropout off, batch norm by the statistics of the clean batch.
+"""A frozen network inside a training step: dropout off, batch norm by the statistics of the clean batch.
 
-Gradients by the inputs, and attacks on them, need a function of one example at a time. In training mode batch norm
-mixes the examples; in eval mode its running statistics are far from the network's own in the first steps.
+Gradients by the inputs, and attacks on the inputs, need a function of one example at a time. In training mode batch
+norm mixes the examples. In eval mode the running statistics are far from the network's own in the first steps.
 
-The statistics do not depend on the inputs that the held network is given, but they do depend on the weights, and the
-gradient by the weights goes through them. Taken as constants, they would hide from it that a layer before a batch norm
-has no scale: steps then move scale and mean of every layer, running statistics fall behind, and the network that
-learns in training mode is useless in eval mode.
+The statistics do not depend on the inputs of the frozen network. They do depend on the weights, and the gradient by the
+weights goes through them. Constant statistics would hide that a layer before a batch norm has no scale. Steps would
+then move scale and mean of every layer, and running statistics would fall behind. The network that learns in training
+mode would be useless in eval mode.
 """
 
 from __future__ import annotations
@@ -27,35 +27,41 @@ from surefoot.forward import evaluating
 
 __all__ = ["Statistics", "detached_statistics", "frozen_network", "recorded_statistics"]
 
-# Of each batch norm the (C,) mean and variance at each of its calls in a pass, in order.
+# For each batch norm, the (C,) mean and variance of its calls in a pass, in order.
 Statistics = dict[nn.Module, list[tuple[Tensor, Tensor]]]
 
 
 @contextlib.contextmanager
 def recorded_statistics(model: nn.Module) -> Iterator[Statistics]:
-    """The statistics of what each batch norm that uses the batch's own meets in the one pass inside the block.
+    """Record the statistics of each batch norm that uses the batch's own statistics, in the one pass inside the block.
 
-    They are differentiable by the weights, where gradients are recorded.
+    The statistics are differentiable by the weights, where gradients are recorded.
+
+    Args:
+        model: the model that runs once inside the block.
+
+    Returns:
+        A context manager that yields the statistics, filled by the pass.
     """
-    norms = [each for each in model.modules() if isinstance(each, _BatchNorm) and (each.training or _untracked(each))]
-    found: Statistics = {norm: [] for norm in norms}
+    norms = [norm for norm in model.modules() if isinstance(norm, _BatchNorm) and (norm.training or _untracked(norm))]
+    statistics: Statistics = {norm: [] for norm in norms}
 
     def keep(module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
         x = inputs[0] if inputs else named["input"]
         x = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
         variance, mean = torch.var_mean(x, [0, *range(2, x.ndim)], correction=0)
-        found[module].append((mean, variance))
+        statistics[module].append((mean, variance))
 
     handles = [norm.register_forward_pre_hook(keep, with_kwargs=True) for norm in norms]
     try:
         with uncompiled() if norms else contextlib.nullcontext():
-            yield found
+            yield statistics
     finally:
         for handle in handles:
             handle.remove()
         for norm in norms:
-            if not found[norm]:  # it takes no part in the pass
-                del found[norm]
+            if not statistics[norm]:  # the pass does not use this batch norm
+                del statistics[norm]
 
 
 def _untracked(norm: _BatchNorm) -> bool:
@@ -63,7 +69,14 @@ def _untracked(norm: _BatchNorm) -> bool:
 
 
 def detached_statistics(statistics: Statistics) -> Statistics:
-    """The same without their dependence on the weights: enough, and cheaper, for gradients by the inputs alone."""
+    """Statistics without their dependence on the weights: sufficient, and cheaper, for gradients by the inputs alone.
+
+    Args:
+        statistics: what `recorded_statistics` yielded.
+
+    Returns:
+        The detached statistics.
+    """
     return {
         norm: [(mean.detach(), variance.detach()) for mean, variance in calls] for norm, calls in statistics.items()
     }
@@ -71,10 +84,18 @@ def detached_statistics(statistics: Statistics) -> Statistics:
 
 @contextlib.contextmanager
 def frozen_network(model: nn.Module, statistics: Statistics) -> Iterator[nn.Module]:
-    """The model in eval mode with these statistics, full precision, and attention that can be differentiated twice.
+    """The model in eval mode with given statistics, full precision, and attention that can be differentiated twice.
 
-    What is given is to be called: of a model in DistributedDataParallel the one inside, since the wrapper would write
-    the first rank's statistics over these before each pass. Gradients are still averaged, in the one backward.
+    Call the model that the block yields. For DistributedDataParallel it is the module inside, since the wrapper would
+    overwrite these statistics with the first rank's before each pass. Gradients are still averaged, in the one
+    backward.
+
+    Args:
+        model: the model.
+        statistics: for each batch norm, the mean and variance of its calls; empty for running statistics.
+
+    Returns:
+        A context manager that yields the model to call.
     """
     before = {module: dict(module._buffers) for module in statistics}
     handles = []
@@ -94,19 +115,20 @@ Hook = Callable[[Any, tuple[Any, ...], dict[str, Any]], tuple[Any, Any]]
 
 
 def _through(calls: list[tuple[Tensor, Tensor]]) -> Hook:
-    """A hook that gives batch norm the statistics of its next call, and lets gradients reach them.
+    """A hook that gives batch norm the statistics of its next call, and lets gradients reach the statistics.
 
-    torch's batch norm sees running statistics as constants μ₀, σ₀. Given σ₀(x − μ)/σ + μ₀, which is x, it computes
-    (x − μ)/σ with the derivatives of μ and σ.
+    torch's batch norm treats running statistics as constants μ₀, σ₀. Given σ₀(x − μ)/σ + μ₀, which is x, batch norm
+    computes (x − μ)/σ with the derivatives of μ and σ.
     """
     turns = itertools.cycle(calls)
 
     def moved(norm: Any, inputs: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, Any]:
         x = inputs[0] if inputs else named["input"]
         mean, variance = next(turns)
-        kept = x.dtype if norm.weight is None else norm.weight.dtype  # torch wants statistics of the weights' precision
-        norm._buffers["running_mean"] = mean.detach().to(kept)
-        norm._buffers["running_var"] = variance.detach().to(kept)
+        # torch requires statistics in the precision of the weights.
+        dtype = x.dtype if norm.weight is None else norm.weight.dtype
+        norm._buffers["running_mean"] = mean.detach().to(dtype)
+        norm._buffers["running_var"] = variance.detach().to(dtype)
         if mean.requires_grad:
             scale = ((variance.detach() + norm.eps) / (variance + norm.eps)).sqrt()
             shift = mean.detach() - mean * scale

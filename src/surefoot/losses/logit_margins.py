@@ -1,4 +1,4 @@
-"""Bounds on how far logits may spread: MbLS (Liu et al. 2022) and ACLS (Park et al. 2023)."""
+"""Bounds on the spread of logits: MbLS (Liu et al. 2022) and ACLS (Park et al. 2023)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,23 @@ __all__ = ["ACLS", "MbLS"]
 
 
 class MbLS(Loss):
-    """ℓ + α · mean_k relu(max z − z_k − M): a logit may lie M below the largest one and no more.
+    """ℓ + α · mean_k relu(max z − z_k − M): a logit may lie at most M below the largest logit without a penalty.
 
     Args:
-        margin: M; the authors take 10, others 6.
-        alpha: α.
+        margin: M ≥ 0; the authors take 10, others 6.
+        alpha: α ≥ 0.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
+
+    Raises:
+        BadInput: if an argument is out of its range.
+
+    Example:
+        >>> from torch import tensor
+        >>> MbLS(margin=1.0, alpha=1.0)(tensor([[3.0, 0.0]]), tensor([0]))
+        tensor(1.0486)
+
+    References:
+        Liu et al. (2022), "The Devil is in the Margin: Margin-Based Label Smoothing for Network Calibration".
     """
 
     masks = False
@@ -26,7 +38,7 @@ class MbLS(Loss):
         self.margin, self.alpha = check_non_negative("margin", margin), check_non_negative("alpha", alpha)
 
     def values(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """(n,) ℓ and the mean excess of the example's logits."""
+        """(n,) ℓ plus the mean excess of the example's logits."""
         excess = relu(logits.amax(dim=1, keepdim=True) - logits - self.margin)
         return cross_entropy(logits, labels, reduction="none") + self.alpha * excess.mean(dim=1)
 
@@ -34,13 +46,26 @@ class MbLS(Loss):
 class ACLS(Loss):
     """ℓ + α [λ₁ relu(z_max − M)² + λ₂ mean_{k≠max} relu(z_max − z_k − M)²], z_max a constant in the second term.
 
-    The first term is on the value of the largest logit, not on a distance. Where several logits are the largest, one of
-    them counts.
+    The first term penalises the value of the largest logit, not a distance. Where several logits are the largest, one
+    of them counts.
 
     Args:
-        alpha: α.
-        top, others: λ₁ and λ₂.
-        margin: M.
+        alpha: α ≥ 0.
+        top: λ₁ ≥ 0.
+        others: λ₂ ≥ 0.
+        margin: M ≥ 0.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
+
+    Raises:
+        BadInput: if an argument is out of its range.
+
+    Example:
+        >>> from torch import tensor
+        >>> ACLS(alpha=1.0, margin=1.0)(tensor([[3.0, 0.0]]), tensor([0]))
+        tensor(4.4486)
+
+    References:
+        Park et al. (2023), "ACLS: Adaptive and Conditional Label Smoothing for Network Calibration".
     """
 
     masks = False
@@ -58,7 +83,7 @@ class ACLS(Loss):
         self.top, self.others = check_non_negative("top", top), check_non_negative("others", others)
 
     def values(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """(n,) ℓ and the two penalties."""
+        """(n,) ℓ plus the two penalties."""
         largest = logits.gather(1, logits.detach().argmax(dim=1, keepdim=True))
         first = relu(largest.squeeze(1) - self.margin).square()
         # The largest logit's own distance is 0, below the margin: no mask is needed.

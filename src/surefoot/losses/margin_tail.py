@@ -1,4 +1,4 @@
-"""Margin-tail objective (ours): the bound of Morosini et al. (2026), Theorem 4.1, at first-order robust margins."""
+"""Surefoot's margin-tail objective: the bound of Morosini et al. (2026), Theorem 4.1, at first-order robust margins."""
 
 from __future__ import annotations
 
@@ -24,34 +24,67 @@ __all__ = ["MarginTail", "first_order_margins"]
 def first_order_margins(
     model: nn.Module, inputs: Tensor, labels: Tensor, ball: Ball, rivals: int = 2
 ) -> tuple[Tensor, Tensor]:
-    """(b,) m̃ = min over the nearest rivals j of z_y − z_j − ‖r ∇ₓ(z_y − z_j)‖_*, and (b,) the nearest one's norm.
+    """m̃ = min over the nearest competing classes j of z_y − z_j − ‖r ∇ₓ(z_y − z_j)‖_*.
 
-    r is the ball's radius and ‖·‖_* the dual of its norm, so that m̃ is the robust margin of a linear network; for
-    others it is an estimate and bounds nothing. Both are differentiable by the weights.
+    r is the ball's radius and ‖·‖_* the dual of its norm, so that m̃ is the robust margin of a linear network. For
+    other networks m̃ is an estimate and bounds nothing. Both results are differentiable by the weights.
+
+    Args:
+        model: maps inputs to logits (b, k).
+        inputs: (b, ...).
+        labels: (b,) integers.
+        ball: radius and norm.
+        rivals: number of competing classes that are considered, at least 1.
+
+    Returns:
+        (b,) m̃, and (b,) the norm ‖r ∇ₓ(z_y − z_j)‖_* of the nearest competing class.
+
+    Example:
+        >>> model = nn.Linear(2, 2, bias=False)
+        >>> model.weight = nn.Parameter(torch.eye(2))
+        >>> ball = Ball.of(0.5, "inf", (2,), torch.device("cpu"))
+        >>> margins, norms = first_order_margins(model, torch.tensor([[3.0, 0.0]]), torch.tensor([0]), ball)
+        >>> margins.tolist(), norms.tolist()
+        ([2.0], [1.0])
     """
     x = inputs.detach().requires_grad_()
     logits = wide(model(x))
     gaps = runner_up_gaps(logits, labels, min(rivals, logits.shape[1] - 1))
-    near = Ball(ball.radius.to(gaps.dtype), ball.norm)
-    falls = torch.cat([near.reach(slope_of(gap, x)[:, None]) for gap in gaps.unbind(dim=1)], dim=1)
+    widened = Ball(ball.radius.to(gaps.dtype), ball.norm)
+    falls = torch.cat([widened.reach(slope_of(gap, x)[:, None]) for gap in gaps.unbind(dim=1)], dim=1)
     return (gaps - falls).amin(dim=1), falls[:, 0]
 
 
 class MarginTail(Objective):
-    """CE + α · tail + β · mean (ε‖∇ₓ m‖_*)² (ours).
+    """CE + α · tail + β · mean (ε‖∇ₓ m‖_*)², an objective of surefoot.
 
-    The tail is the mean of T(m̃) = (K−1)e^{−m̃} / (1 + (K−1)e^{−m̃}), which lies in [0, 1), so that mislabelled examples
-    cannot take over; at ε = 0 it is above the calibration error itself. ``form="log"`` takes τ log mean e^{−m̃/τ} over
-    the batch instead, which for τ = 1 is log Q. m̃ and slope are of the network held still, as `CalMO`'s.
+    The tail is the mean of T(m̃) = (K−1)e^{−m̃} / (1 + (K−1)e^{−m̃}). T lies in [0, 1), so that mislabelled examples
+    cannot dominate; at ε = 0 the tail is above the calibration error itself. ``form="log"`` takes τ log mean e^{−m̃/τ}
+    over the batch instead, which is log Q for τ = 1. m̃ and the slope use the frozen network, as in `CalMO`.
 
     Args:
         eps: radius in the units of the inputs, one number or one for each channel or coordinate.
         norm: of the ball, ``"inf"`` or 2.
-        alpha, beta: weights of tail and slope; the slope is measured in the ball's radii, so β has no unit.
-        rivals: how many classes next to the label are looked at; each costs a backward pass.
+        alpha: α ≥ 0, the weight of the tail.
+        beta: β ≥ 0, the weight of the slope. The slope is measured in the ball's radii, so β has no unit.
+        rivals: number of competing classes that are considered, at least 1; each class costs a backward pass.
         form: ``"bounded"`` or ``"log"``.
-        tau: τ of ``"log"``.
-        warm_up: steps over which α and β rise from 0.
+        tau: τ > 0 of ``"log"``.
+        warm_up: steps over which α and β rise from 0, at least 0.
+
+    Attributes:
+        gradients: expected cost of a call in gradients of the cross-entropy, an integer.
+
+    Raises:
+        BadInput: if an argument is out of its range.
+
+    Example:
+        >>> batch = Batch(torch.zeros(2, 2), torch.tensor([0, 1]), torch.arange(2), 0)
+        >>> MarginTail(eps=0.0, alpha=1.0, beta=0.0)(nn.Identity(), batch).detach()
+        tensor(1.1931)
+
+    References:
+        Morosini et al. (2026), "Too Sharp, Too Sure: When Calibration Follows Curvature", Theorem 4.1.
     """
 
     def __init__(
@@ -75,7 +108,7 @@ class MarginTail(Objective):
         self.gradients = 2 + 2 * self.rivals if self.alpha or self.beta else 1
 
     def forward(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Scalar."""
+        """The loss of a batch, a scalar."""
         with recorded_statistics(model) as statistics:
             logits = wide(model(batch.inputs))
         values = cross_entropy(logits, batch.labels, reduction="none")
@@ -83,12 +116,12 @@ class MarginTail(Objective):
         if not (self.alpha or self.beta):
             return self.mean(logits, batch.labels, values)
         ball = Ball.of(self.eps, self.norm, tuple(batch.inputs.shape[1:]), batch.inputs.device)
-        with frozen_network(model, statistics) as still:
-            margins, falls = first_order_margins(still, batch.inputs, batch.labels, ball, self.rivals)
+        with frozen_network(model, statistics) as network:
+            margins, falls = first_order_margins(network, batch.inputs, batch.labels, ball, self.rivals)
         values = values + share * self.beta * falls.square()
         if self.form == "log":
-            every = gathered(margins)
-            log_q = torch.logsumexp(-every / self.tau, dim=0) - math.log(len(every))
+            all_margins = gathered(margins)
+            log_q = torch.logsumexp(-all_margins / self.tau, dim=0) - math.log(len(all_margins))
             return self.mean(logits, batch.labels, values) + share * self.alpha * self.tau * log_q
         tail = torch.sigmoid(math.log(logits.shape[1] - 1) - margins)
         return self.mean(logits, batch.labels, values + share * self.alpha * tail)

@@ -1,4 +1,4 @@
-"""CPC: the label above each rival, and rivals level with one another, by pairs (Cheng & Vasconcelos 2022)."""
+"""CPC: pairs put the label above competing classes, and competing classes level (Cheng & Vasconcelos 2022)."""
 
 from __future__ import annotations
 
@@ -16,17 +16,29 @@ from surefoot.validation import check_non_negative
 
 __all__ = ["CPC"]
 
-_PAIRS = 1 << 17  # differences held at a time, so that they stay in the cache
+_PAIRS = 1 << 17  # differences in memory at a time, so that they stay in the cache
 
 
 class CPC(Loss):
     """ℓ + λ₁ mean_{j≠y} −log σ(z_y − z_j) + ½ λ₂ mean_{j≠k, both ≠y} −log σ(z_j − z_k).
 
-    The code that others know it by also sums the pairs j = k, a constant; they are left out here. With two classes
-    there are no pairs of rivals.
+    A widely used implementation also sums the pairs j = k, a constant; `CPC` leaves these pairs out. With two classes
+    there are no pairs of competing classes.
 
     Args:
-        discrimination, exclusion: λ₁ and λ₂.
+        discrimination: λ₁ ≥ 0.
+        exclusion: λ₂ ≥ 0.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
+
+    Raises:
+        BadInput: if an argument is out of its range.
+
+    Example:
+        >>> CPC(discrimination=1.0)(torch.zeros(1, 2), torch.tensor([0]))
+        tensor(1.3863)
+
+    References:
+        Cheng and Vasconcelos (2022), "Calibrating Deep Neural Networks by Pairwise Constraints".
     """
 
     masks = False
@@ -37,15 +49,15 @@ class CPC(Loss):
         self.exclusion = check_non_negative("exclusion", exclusion)
 
     def values(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """(n,) ℓ and the two means."""
+        """(n,) ℓ plus the two means."""
         others = logits.gather(1, runner_ups(labels, logits.shape[1]))
         gaps = logits.gather(1, labels[:, None]) - others
-        found = cross_entropy(logits, labels, reduction="none") + self.discrimination * softplus(-gaps).mean(dim=1)
+        loss = cross_entropy(logits, labels, reduction="none") + self.discrimination * softplus(-gaps).mean(dim=1)
         m = others.shape[1]
         if m < 2 or not self.exclusion:
-            return found
+            return loss
         pairs: Tensor = _Pairs.apply(others)  # type: ignore[no-untyped-call]
-        return found + 0.5 * self.exclusion / (m * (m - 1)) * pairs
+        return loss + 0.5 * self.exclusion / (m * (m - 1)) * pairs
 
 
 class _Pairs(torch.autograd.Function):
@@ -57,21 +69,21 @@ class _Pairs(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, z: Tensor) -> Tensor:
         n, m = z.shape
-        classes = z.T.contiguous()  # every example of a class beside each other
+        classes = z.T.contiguous()  # the examples of a class are contiguous
         value, slope = z.new_zeros(n), torch.zeros_like(classes)
         at = 0
         while at < m:
             own = min(m - at, max(1, _PAIRS // (n * (m - at))))
-            # Some classes with one another, and with all later ones: those pairs stand for their reverse, too.
+            # Some classes with one another, and with all later classes: the latter pairs stand for their reverse too.
             difference = classes[at : at + own, None] - classes[None, at:]
             half = difference.mul(0.5).tanh_()
             slope[at : at + own] += half.sum(dim=1)
             slope[at + own :] -= half[:, own:].sum(dim=0)
-            # Of a pair and its reverse: |d| − 2 log σ(|d|), and σ(|d|) = (1 + |tanh(d/2)|)/2, which does not cancel.
+            # A pair and its reverse give |d| − 2 log σ(|d|), and σ(|d|) = (1 + |tanh(d/2)|)/2 does not cancel.
             part = difference.abs_().mul_(0.5).sub_(half.abs_().log1p_())
             value += part[:, :own].sum(dim=(0, 1)) + 2 * part[:, own:].sum(dim=(0, 1))
             at += own
-        # The sum so far lacks log 2 of every pair, and has none of the diagonal's.
+        # The sum so far lacks log 2 for every pair, and has no part of the diagonal.
         value += m * (m - 1) * math.log(2)
         slope = slope.T
         ctx.save_for_backward(slope)
@@ -81,5 +93,5 @@ class _Pairs(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         (slope,) = ctx.saved_tensors
-        found: Tensor = gradient[:, None] * slope
-        return found
+        product: Tensor = gradient[:, None] * slope
+        return product

@@ -1,4 +1,4 @@
-"""CRL: confidences in the order of how often examples were right so far (Moon et al. 2020)."""
+"""CRL: confidences ordered by how often examples were correct so far (Moon et al. 2020)."""
 
 from __future__ import annotations
 
@@ -17,13 +17,27 @@ __all__ = ["CRL"]
 class CRL(Objective):
     """ℓ + w · mean over neighbours i, j in the batch of relu(−s (c_i − c_j) + |r_i − r_j|), s = sign(r_i − r_j).
 
-    r is how often an example was right so far, less the smallest such count, over the number of epochs less it; where
-    s is 0 a pair has no part. The last example of the (global) batch is the first one's neighbour. Counts are those of
-    the training forward passes, one each step; a rule's second pass sees the same targets and counts nothing.
+    r is how often an example was correct so far, minus the smallest such count, divided by the number of epochs minus
+    the smallest count. Pairs with s = 0 contribute nothing. The last example of the (global) batch is the neighbour of
+    the first example. Counts come from the training forward passes, one for each step; an optimizer's second pass sees
+    the same targets and counts nothing.
 
     Args:
-        examples: of the training set, which ``batch.indices`` count.
-        weight: w.
+        examples: number of training examples, which ``batch.indices`` count, at least 1.
+        weight: w ≥ 0.
+
+    Raises:
+        BadInput: if an argument is out of its range.
+
+    Example:
+        >>> objective = CRL(examples=2)
+        >>> batch = Batch(torch.tensor([[3.0, 0.0], [3.0, 0.0]]), torch.tensor([0, 1]), torch.arange(2), 0)
+        >>> loss = objective(nn.Identity(), batch)
+        >>> objective.right
+        tensor([1., 0.], dtype=torch.float64)
+
+    References:
+        Moon et al. (2020), "Confidence-Aware Learning for Deep Neural Networks".
     """
 
     right: Tensor
@@ -37,7 +51,7 @@ class CRL(Objective):
         self._kept: tuple[Batch, Tensor] | None = None
 
     def forward(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Scalar."""
+        """The loss of a batch, a scalar."""
         logits = wide(model(batch.inputs))
         loss = self.mean(logits, batch.labels, cross_entropy(logits, batch.labels, reduction="none"))
         confidence, predicted = logits.softmax(dim=1).max(dim=1)
@@ -48,19 +62,23 @@ class CRL(Objective):
 
     @torch.no_grad()
     def _history(self, batch: Batch, correct: Tensor) -> Tensor:
-        """(n,) r of the global batch before this step, which is then counted."""
+        """(n,) r of the global batch before this step, which is counted afterwards."""
         if self._kept is not None and self._kept[0] is batch:
             return self._kept[1]
         rows = gathered(batch.indices)
-        least, most = self.right.min(), self.epochs.clamp_min(1).to(self.right.dtype)
-        # Where every example was always right all are equal, and so is r.
-        found = (self.right[rows] - least) / torch.where(most > least, most - least, 1.0)
-        # An ensemble sees a row several times in a step: it counts as right by the share of its members.
+        lowest, epochs = self.right.min(), self.epochs.clamp_min(1).to(self.right.dtype)
+        # If every example was always correct, all counts are equal, and so is r.
+        history = (self.right[rows] - lowest) / torch.where(epochs > lowest, epochs - lowest, 1.0)
+        # An ensemble sees a row several times in a step: the share of correct members counts.
         times = torch.bincount(rows, minlength=len(self.right))[rows]
         self.right.index_add_(0, rows, gathered(correct.to(self.right.dtype)) / times)
-        self._kept = (batch, found)
-        return found
+        self._kept = (batch, history)
+        return history
 
     def epoch(self, validation: Validation) -> None:
-        """One more."""
+        """Count one more epoch.
+
+        Args:
+            validation: not used.
+        """
         self.epochs += 1

@@ -1,4 +1,4 @@
-"""Batches that lie on several ranks: what a term of the whole batch needs, with its gradient."""
+"""Batches that are distributed over several ranks: terms of the whole batch, with their gradients."""
 
 from __future__ import annotations
 
@@ -13,19 +13,31 @@ __all__ = ["gathered"]
 
 
 def gathered(rows: Tensor) -> Tensor:
-    """Rows (b, ...) of every rank, one after another; without ranks, the rows themselves.
+    """Concatenate the rows of all ranks; without ranks, return the rows themselves.
 
-    Every rank computes the same term of the same rows. The gradient of its own rows is the sum of what all ranks ask
-    of them, and so, averaged over ranks as DistributedDataParallel does it, the parameters get that of one term.
-    Ranks may have different numbers of rows.
+    Every rank computes the same term of the same rows. The gradient of a rank's own rows is the sum of the gradients of
+    all ranks. DistributedDataParallel averages over ranks, so the parameters get the gradient of one term. Ranks may
+    have different numbers of rows.
+
+    Args:
+        rows: (b, ...).
+
+    Returns:
+        (b, ...) of all ranks.
+
+    Example:
+        >>> gathered(torch.tensor([1.0, 2.0]))
+        tensor([1., 2.])
     """
     if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
         return rows
-    found: Tensor = _Gather.apply(rows)  # type: ignore[no-untyped-call]
-    return found
+    rows_of_all: Tensor = _Gather.apply(rows)  # type: ignore[no-untyped-call]
+    return rows_of_all
 
 
 class _Gather(torch.autograd.Function):
+    """All-gather of rows, with a gradient."""
+
     @staticmethod
     def forward(ctx: Any, rows: Tensor) -> Tensor:
         sizes = [torch.zeros((), dtype=torch.int64, device=rows.device) for _ in range(dist.get_world_size())]

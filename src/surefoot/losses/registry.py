@@ -119,9 +119,12 @@ LOSSES: dict[str, LossEntry] = table(
 
 @dataclass(frozen=True)
 class Facts:
-    """What a loss may need to know of the data: numbers of training examples and classes, radii in the inputs' units.
+    """What a loss may need to know of the data.
 
-    ``radius`` turns a radius in units of the raw data, as specs have it, into one for each coordinate of an input.
+    Attributes:
+        examples: number of training examples.
+        classes: number of classes.
+        radius: turns a radius in units of the raw data, as in specs, into one for each coordinate of an input.
     """
 
     examples: int

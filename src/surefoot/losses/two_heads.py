@@ -1,4 +1,4 @@
-"""BalCAL: a learnt head and a fixed one, in a share that makes training confidence meet accuracy (Ni et al. 2025)."""
+"""BalCAL: a learnt head and a fixed head, mixed so that training confidence meets accuracy (Ni et al. 2025)."""
 
 from __future__ import annotations
 
@@ -17,16 +17,36 @@ from surefoot.validation import check_int, check_within
 
 __all__ = ["BalCAL", "BalancedHead", "simplex"]
 
-_HALVINGS = 14  # of [0, 1]: to a share within 10⁻⁴, as the authors' tolerance
+_HALVINGS = 14  # of [0, 1], which gives a share within 10⁻⁴, the authors' tolerance
 
 
 def simplex(classes: int) -> Tensor:
-    """(k, k) the simplex √(K/(K−1)) (I − 11ᵀ/K): unit columns, any two at the same obtuse angle."""
+    """The simplex √(K/(K−1)) (I − 11ᵀ/K): unit columns, any two at the same obtuse angle.
+
+    Args:
+        classes: K ≥ 2.
+
+    Returns:
+        (k, k).
+
+    Example:
+        >>> simplex(2)
+        tensor([[ 0.7071, -0.7071],
+                [-0.7071,  0.7071]])
+    """
     return math.sqrt(classes / (classes - 1)) * (torch.eye(classes) - 1 / classes)
 
 
 class BalancedHead(nn.Module):
-    """In place of a model's last layer: λ z + (1 − λ) z′, z by that layer, z′ by unit features on a fixed simplex."""
+    """The replacement of a model's last layer: λ z + (1 − λ) z′, z by that layer, z′ by unit features on a simplex.
+
+    Args:
+        linear: the model's last layer.
+        share: λ in [0, 1].
+
+    Attributes:
+        last: logits of the learnt and of the fixed head, until `taken` returns them.
+    """
 
     share: Tensor
     corners: Tensor
@@ -40,30 +60,52 @@ class BalancedHead(nn.Module):
         self.last: tuple[Tensor, Tensor] | None = None
 
     def forward(self, features: Tensor) -> Tensor:
-        """Logits (b, k); those of the two heads are in ``last`` until somebody takes them."""
+        """The mixed logits; ``last`` keeps the logits of the two heads.
+
+        Args:
+            features: (b, f).
+
+        Returns:
+            (b, k).
+        """
         learnt, fixed = self.linear(features), normalize(self.adaptor(features), dim=1) @ self.corners
         self.last = learnt, fixed
-        found: Tensor = self.share * learnt + (1 - self.share) * fixed
-        return found
+        mixed: Tensor = self.share * learnt + (1 - self.share) * fixed
+        return mixed
 
     def taken(self) -> tuple[Tensor, Tensor]:
-        """Logits (b, k) of the learnt and of the fixed head in the last forward pass."""
+        """Return and forget the logits of the last forward pass.
+
+        Returns:
+            Logits (b, k) of the learnt head and of the fixed head.
+        """
         assert self.last is not None, "the head was not called"
-        found, self.last = self.last, None
-        return found
+        logits, self.last = self.last, None
+        return logits
 
 
 class BalCAL(Objective):
     """λ CE(z) + (1 − λ) CE(z′ √(B / (u n_k))): n_k examples of class k, u classes, in a batch of B.
 
-    z is the learnt head's, z′ the fixed one's. After each epoch λ is bisected so that the mean confidence on the
-    training set is δ times its accuracy; where the learnt head alone is not too sure, λ is 1.
-    ``model = objective.wrap(model)`` puts the two heads in; λ is kept in the model.
+    z is the learnt head's logit, z′ the fixed head's. After each epoch λ is bisected so that the mean confidence on the
+    training set is δ times the accuracy. If the learnt head alone is not overconfident, λ is 1.
+    ``model = objective.wrap(model)`` inserts the two heads; the model keeps λ.
 
     Args:
-        classes: of the model's last linear layer.
-        delta: δ; the authors take 0.95.
-        start: λ before the first epoch has ended.
+        classes: number of outputs of the model's last linear layer, at least 2.
+        delta: δ in (0, 1]; the authors take 0.95.
+        start: λ before the end of the first epoch, in [0, 1].
+
+    Raises:
+        BadInput: if an argument is out of its range; when called, if the model has no two heads.
+
+    Example:
+        >>> model = BalCAL(classes=2).wrap(nn.Sequential(nn.Linear(3, 2)))
+        >>> type(model[0]).__name__
+        'BalancedHead'
+
+    References:
+        Ni et al. (2025), "Balancing Two Classifiers via a Simplex ETF Structure for Model Calibration".
     """
 
     def __init__(self, classes: int, delta: float = 0.95, start: float = 0.8) -> None:
@@ -74,7 +116,17 @@ class BalCAL(Objective):
             raise BadInput(f"delta must lie in (0, 1]; got {delta!r}")
 
     def wrap(self, model: nn.Module) -> nn.Module:
-        """``model`` with its last linear layer of ``classes`` outputs replaced by a `BalancedHead` around it."""
+        """Replace the last linear layer of ``classes`` outputs by a `BalancedHead` around this layer, in place.
+
+        Args:
+            model: the user's model.
+
+        Returns:
+            The same model.
+
+        Raises:
+            BadInput: if the model has no such layer with a name.
+        """
         places = [
             name
             for name, module in model.named_modules()
@@ -92,42 +144,46 @@ class BalCAL(Objective):
         return model
 
     def forward(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Scalar."""
+        """The loss of a batch, a scalar."""
         head = _head(model)
         logits = wide(model(batch.inputs))
-        learnt, fixed = (wide(each) for each in head.taken())
+        learnt, fixed = (wide(part) for part in head.taken())
         share = head.share.to(logits.dtype)
         scaled = fixed * _balance(gathered(batch.labels), self.classes).to(fixed.dtype)
-        first, second = (cross_entropy(each, batch.labels, reduction="none") for each in (learnt, scaled))
+        first, second = (cross_entropy(z, batch.labels, reduction="none") for z in (learnt, scaled))
         return self.mean(logits, batch.labels, share * first + (1 - share) * second)
 
     @torch.no_grad()
     def epoch(self, validation: Validation) -> None:
-        """Bisect λ on the training set."""
+        """Bisect λ on the training set.
+
+        Args:
+            validation: the model and its data after the epoch.
+        """
         head, (x, y) = _head(validation.model), validation.train
         parts = []
         with evaluating(validation.model), torch.random.fork_rng():
             for rows in torch.split(x, CHUNK):
                 validation.model(rows)
                 parts.append(head.taken())
-        learnt, fixed = (torch.cat(each).double() for each in zip(*parts, strict=True))
+        learnt, fixed = (torch.cat(chunks).double() for chunks in zip(*parts, strict=True))
         if bool(learnt.isfinite().all() and fixed.isfinite().all()):
             head.share.fill_(bisected(learnt, fixed, y, self.delta))
 
 
 def bisected(learnt: Tensor, fixed: Tensor, labels: Tensor, delta: float) -> float:
-    """The share λ at which the mean confidence of λ z + (1 − λ) z′ (n, k) falls to δ times the accuracy."""
+    """The share λ for which the mean confidence of λ z + (1 − λ) z′ (n, k) is δ times the accuracy, by bisection."""
 
-    def too_sure(share: float) -> bool:
+    def overconfident(share: float) -> bool:
         confidence, predicted = (share * learnt + (1 - share) * fixed).softmax(dim=1).max(dim=1)
         return bool(confidence.mean() > delta * (predicted == labels).double().mean())
 
-    if not too_sure(1.0):
+    if not overconfident(1.0):
         return 1.0
     low, high = 0.0, 1.0
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        low, high = (low, middle) if too_sure(middle) else (middle, high)
+        low, high = (low, middle) if overconfident(middle) else (middle, high)
     return (low + high) / 2
 
 

@@ -73,7 +73,21 @@ OPTIMIZERS: dict[str, OptimizerEntry] = table(
 
 
 def optimizer_entry(name: str) -> OptimizerEntry:
-    """The entry ``name``, or an error with the nearest name."""
+    """The entry of an optimizer.
+
+    Args:
+        name: of the optimizer, as in `OPTIMIZERS`.
+
+    Returns:
+        The entry.
+
+    Raises:
+        BadInput: if the name is unknown; the message has the nearest name.
+
+    Example:
+        >>> optimizer_entry("sam").gradients
+        2
+    """
     if name not in OPTIMIZERS:
         raise BadInput(f"optimizer must be one of {', '.join(OPTIMIZERS)}; got {name!r}{suggest(name, OPTIMIZERS)}")
     return OPTIMIZERS[name]
