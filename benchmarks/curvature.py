@@ -186,7 +186,7 @@ def resnet(images: Tensor, y: Tensor, readings: int, seed: int, with_peers: bool
         model.eval()
         found = timed("reading (always verified)" if reading else "first reading", reader.read)
         matvecs.append(found.matvecs)
-        exact = GaussNewton(model, images).top(1, 1e-4, max_matvecs=40)
+        exact = GaussNewton(model, images).top(1, 1e-4, max_products=40)
         errors.append(abs(found.value / float(exact.values[0]) - 1))
         if with_peers and reading == readings - 1:
             for name, peer in peers().items():
@@ -212,7 +212,7 @@ def leading(x: Tensor, y: Tensor, steps: int, warm_up: int, seed: int, k: int = 
         if step < warm_up - 1:
             continue
         begin = time.perf_counter()
-        found = reader.top(k, tol=5e-2, max_matvecs=20 if step < warm_up else 10)
+        found = reader.top(k, tol=5e-2, max_products=20 if step < warm_up else 10)
         took = time.perf_counter() - begin
         begin = time.perf_counter()
         gradient_step(model, x, y, 0.0)
@@ -223,7 +223,7 @@ def leading(x: Tensor, y: Tensor, steps: int, warm_up: int, seed: int, k: int = 
         used.append(found.matvecs)
         if step % 5 == 0:
             operator = GaussNewton(model, x)
-            exact = operator.top(k, 1e-3, max_matvecs=200)
+            exact = operator.top(k, 1e-3, max_products=200)
             kept = torch.linalg.qr(found.vectors).Q
             energies.append(float((kept * operator.matmat(kept)).sum() / exact.values.sum()))
     return {
@@ -272,8 +272,8 @@ def peak():  # of this process alone: getrusage would count the parent's peak to
     with open("/proc/self/status") as status:
         return 1024 * next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
 before = peak()
-operator = GaussNewton(model, x, chunk=chunk, memory=0)
-found = operator.top(1, 1e-9, max_matvecs=keep, max_basis=keep)
+operator = GaussNewton(model, x, batch_size=chunk, memory=0)
+found = operator.top(1, 1e-9, max_products=keep, max_basis=keep)
 extra = peak() - before
 activations = chunk * operator._problem.row_bytes(lambda f, _: f(operator._problem.tensors)) * 2
 print(json.dumps({"parameters": size // 4, "kept": keep, "extra": extra, "copy": size, "chunk": activations}))

@@ -240,7 +240,7 @@ def _proxies_of(model: nn.Module, x: Tensor, y: Tensor, quick: bool) -> list[dic
     for steps in (0, 20 if quick else 400):
         for _ in range(steps):
             gradient_step(model, x, y, 0.05)
-        exact = float(GaussNewton(model, x).top(1, 1e-4, max_matvecs=80).values[0])
+        exact = float(GaussNewton(model, x).top(1, 1e-4, max_products=80).values[0])
         for share in (0.02, 0.05, 0.1, 0.2, 0.5):
             size = max(8, round(share * len(x)))
             found = [_of_sample(model, x, size, seed) / exact - 1 for seed in range(draws)]
@@ -248,14 +248,14 @@ def _proxies_of(model: nn.Module, x: Tensor, y: Tensor, quick: bool) -> list[dic
             spread = {"bias": statistics.mean(found), "deviation": deviation, "error": deviation / math.sqrt(draws)}
             rows.append({"step": steps, "proxy": "sample", "size": size, "exact": exact, **spread})
         for directions in (5, 20, 50, 100):
-            value = Sharpness(model, x, directions=directions, products=60).read(tol=1e-4).value / exact - 1
+            value = Sharpness(model, x, directions=directions, max_products=60).read(tol=1e-4).value / exact - 1
             rows.append({"step": steps, "proxy": "directions", "size": directions, "exact": exact, "bias": value})
     return rows
 
 
 def _of_sample(model: nn.Module, x: Tensor, size: int, seed: int) -> float:
     chosen = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))[:size]
-    return float(GaussNewton(model, x[chosen]).top(1, 1e-4, max_matvecs=80).values[0])
+    return float(GaussNewton(model, x[chosen]).top(1, 1e-4, max_products=80).values[0])
 
 
 def tables(found: dict[str, Any]) -> str:

@@ -2,11 +2,14 @@
 
 import importlib
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
 
-from surefoot import Predictions
+from surefoot import Predictions, curvature, optim
 from surefoot.cli import OLD_FLAGS, _renamed
 from surefoot.deprecated import OLD_MODULES, OLD_NAMES, renamed_arguments
 
@@ -70,3 +73,44 @@ def test_old_arguments() -> None:
     assert rows(batch_size=3) == 3
     with pytest.raises(TypeError, match="give batch_size alone"):
         rows(chunk=3, batch_size=3)
+
+
+def arguments() -> list[tuple[str, Callable[..., object], dict[str, object]]]:
+    model, x, y = nn.Linear(3, 2), torch.randn(8, 3), torch.arange(8) % 2
+    operator = curvature.GaussNewton(model, x)
+    return [
+        ("chunk", curvature.GaussNewton, {"model": model, "inputs": x}),
+        ("chunk", curvature.Hessian, {"model": model, "inputs": x, "labels": y}),
+        ("chunk", curvature.Sharpness, {"model": model, "inputs": x}),
+        ("chunk", curvature.jacobian_norms, {"model": model, "inputs": x}),
+        ("products", curvature.Sharpness, {"model": model, "inputs": x}),
+        ("max_matvecs", operator.top, {}),
+        ("max_matvecs", operator.bottom, {}),
+        ("max_matvecs", curvature.Sharpness(model, x).top, {"k": 1}),
+        ("max_matvecs", curvature.curvature_along_sam, {"model": model, "inputs": x, "labels": y, "rho": 0.1}),
+    ]
+
+
+def test_old_arguments_of_functions() -> None:
+    for old, function, others in arguments():
+        with pytest.warns(DeprecationWarning, match=f"the argument {old} is now"):
+            function(**others, **{old: 8})
+        assert f"`{old}`" in MIGRATING
+
+
+def test_an_operator_of_ones_own_may_take_the_old_argument() -> None:
+    class Old:
+        def __init__(self, operator: curvature.GaussNewton) -> None:
+            self.operator, self.parameters = operator, operator.parameters
+
+        def refresh(self) -> None:
+            self.operator.refresh()
+
+        def top(self, k: int, tol: float, start: object, *, max_matvecs: int) -> curvature.Eigenpairs:
+            return self.operator.top(k, tol, start, max_products=max_matvecs)
+
+    model, x = nn.Linear(3, 2), torch.randn(8, 3)
+    opt = optim.BulkSGD(model.parameters(), 0.1, Old(curvature.GaussNewton(model, x)), k=1)
+    model(x).square().sum().backward()
+    opt.step()
+    assert opt.last["matvecs"] > 0

@@ -43,7 +43,7 @@ def test_residuals_bound_on_a_thousand_random_problems(dtype):
         k = int(random.integers(1, min(n, 4) + 1))
         largest = bool(random.integers(2))
         tol = float(random.choice([0.3, 1e-2, 1e-4]))
-        found = solve(matrix, k, tol, largest=largest, max_matvecs=int(random.integers(k, 80)), seed=problem)
+        found = solve(matrix, k, tol, largest=largest, max_products=int(random.integers(k, 80)), seed=problem)
         slack = 4 * torch.finfo(dtype).eps * np.abs(exact).max()
         for value, residual in zip(found.values.tolist(), found.residuals.tolist(), strict=True):
             assert np.abs(exact - value).min() <= residual + slack
@@ -63,7 +63,7 @@ def test_algebraic_extremes_of_an_indefinite_matrix(largest, k):
     q = np.linalg.qr(random.normal(size=(40, 40)))[0]
     values = np.concatenate([np.linspace(-50, -1, 20), np.linspace(0, 10, 20)]) * (1 if largest else -1)
     matrix = torch.tensor(q * values @ q.T)
-    found = solve(matrix, k, 1e-8, largest=largest, max_matvecs=2000)
+    found = solve(matrix, k, 1e-8, largest=largest, max_products=2000)
     expected = np.sort(values)[::-1][:k] if largest else np.sort(values)[:k]
     np.testing.assert_allclose(found.values, expected.copy(), rtol=1e-8, atol=1e-7)
     assert found.converged
@@ -89,7 +89,7 @@ def test_a_warm_start_saves_products_and_a_wrong_one_does_no_harm():
     again = moved.top(1, 1e-4, start=cold)
     np.testing.assert_allclose(again.values, moved.top(1, 1e-4).values, rtol=1e-4)
     assert again.matvecs < cold.matvecs
-    wrong = moved.top(1, 1e-4, start=moved.bottom(1).vectors, max_matvecs=200)
+    wrong = moved.top(1, 1e-4, start=moved.bottom(1).vectors, max_products=200)
     np.testing.assert_allclose(wrong.values, again.values, rtol=1e-3)
 
 
@@ -107,7 +107,7 @@ def test_a_model_that_is_not_finite_is_an_outcome():
 
 def test_out_of_budget_is_said_and_gives_the_best_so_far():
     matrix = torch.diag(torch.linspace(0, 1, 500, dtype=torch.float64))
-    found = solve(matrix, 1, 1e-10, max_matvecs=5)
+    found = solve(matrix, 1, 1e-10, max_products=5)
     assert found.outcome == "budget"
     assert found.matvecs == 5
     assert 0.5 < found.values[0] <= 1
@@ -129,7 +129,7 @@ def test_restarts_keep_the_memory_and_still_converge():
     random = np.random.default_rng(3)
     q = np.linalg.qr(random.normal(size=(300, 300)))[0]
     matrix = torch.tensor(q * np.linspace(0, 1, 300) ** 3 @ q.T)
-    found = solve(matrix, 2, 1e-6, max_matvecs=5000, max_basis=12)
+    found = solve(matrix, 2, 1e-6, max_products=5000, max_basis=12)
     assert found.converged
     np.testing.assert_allclose(found.values[0], 1, rtol=1e-6)
 
@@ -138,8 +138,8 @@ def test_top_of_a_wide_network_in_float32():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(50, 80), nn.Tanh(), nn.Linear(80, 10))
     inputs = torch.randn(300, 50)
-    reference = GaussNewton(model.double(), inputs.double()).top(3, 1e-8, max_matvecs=400)
-    found = GaussNewton(model.float(), inputs).top(3, 1e-3, max_matvecs=400)
+    reference = GaussNewton(model.double(), inputs.double()).top(3, 1e-8, max_products=400)
+    found = GaussNewton(model.float(), inputs).top(3, 1e-3, max_products=400)
     np.testing.assert_allclose(found.values, reference.values, rtol=1e-3)
     assert ((found.values - reference.values).abs() <= found.residuals).all()
 
@@ -149,18 +149,18 @@ def test_a_start_in_an_invariant_space_is_left(tol):
     """The bottom is larger in magnitude, so that its residual alone would pass for converged."""
     values = np.concatenate([[-50.0], np.linspace(-1, 1, 38), [10.0]])
     matrix = torch.diag(torch.tensor(values))
-    found = solve(matrix, 1, tol, start=solve(matrix, 1, 1e-10, largest=False), max_matvecs=200)
+    found = solve(matrix, 1, tol, start=solve(matrix, 1, 1e-10, largest=False), max_products=200)
     np.testing.assert_allclose(found.values, [10], rtol=10 * tol)
     assert found.converged
     start = torch.eye(40, dtype=torch.float64)[:, :3]
-    np.testing.assert_allclose(solve(matrix, 1, 1e-6, start=start, max_matvecs=200).values, [10], rtol=1e-5)
+    np.testing.assert_allclose(solve(matrix, 1, 1e-6, start=start, max_products=200).values, [10], rtol=1e-5)
 
 
 def test_the_hessian_from_its_own_bottom():
     model, inputs, labels = case("mlp", n=60)
     operator = Hessian(model, inputs, labels)
-    cold = operator.top(1, 1e-4, max_matvecs=400)
-    warm = operator.top(1, 1e-4, start=operator.bottom(1, 1e-8, max_matvecs=400), max_matvecs=400)
+    cold = operator.top(1, 1e-4, max_products=400)
+    warm = operator.top(1, 1e-4, start=operator.bottom(1, 1e-8, max_products=400), max_products=400)
     np.testing.assert_allclose(warm.values, cold.values, rtol=1e-3)
 
 
@@ -169,7 +169,7 @@ def test_any_scale_that_float32_can_hold(scale):
     random = np.random.default_rng(0)
     q = np.linalg.qr(random.normal(size=(60, 60)))[0]
     values = np.linspace(-1, 2, 60)
-    found = solve(torch.tensor(scale * (q * values @ q.T)).float(), 2, 1e-3, max_matvecs=400)
+    found = solve(torch.tensor(scale * (q * values @ q.T)).float(), 2, 1e-3, max_products=400)
     assert found.converged
     np.testing.assert_allclose(found.values / scale, values[::-1][:2], rtol=1e-2)
 
@@ -187,7 +187,7 @@ def test_a_start_wider_than_the_budget():
         torch.float64,
         torch.device("cpu"),
         True,
-        max_matvecs=5,
+        max_products=5,
     )
     assert calls == [2, 2]  # two blocks of as many vectors as leave room for the second
     assert found.matvecs == 4
@@ -200,6 +200,6 @@ def test_one_start_vector_too_many_for_two_blocks_does_not_cost_the_second():
     values = np.concatenate([np.linspace(3, 5, 6), np.linspace(0, 0.5, 74)])
     matrix = torch.tensor(q * values @ q.T)
     known = torch.tensor(q[:, :6][:, ::-1] + 0.05 * random.normal(size=(80, 6)))
-    found = solve(matrix, 5, 1e-2, start=known, max_matvecs=10)
+    found = solve(matrix, 5, 1e-2, start=known, max_products=10)
     assert found.matvecs == 10
     np.testing.assert_allclose(found.values, [5, 4.6, 4.2, 3.8, 3.4], rtol=1e-2)

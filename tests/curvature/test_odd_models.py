@@ -125,7 +125,7 @@ def jacobian(model, inputs):
 def test_a_sharpness_reader_is_right_whatever_the_first_layer(name):
     model, inputs, labels = odd(name)
     values = torch.linalg.eigvalsh(dense_gauss_newton(model, inputs, labels, "ce"))
-    found = Sharpness(model, inputs, products=40).read(verify=True, tol=1e-6)
+    found = Sharpness(model, inputs, max_products=40).read(verify=True, tol=1e-6)
     np.testing.assert_allclose(found.value, float(values[-1]), rtol=1e-6)
     assert float((values - found.value).abs().min()) <= found.residual + 1e-12
 
@@ -154,7 +154,7 @@ def test_jacobian_norms_of_odd_models(name, chunk):
     model, inputs, _ = odd(name, n=11)
     expected = torch.linalg.matrix_norm(jacobian(model, inputs), 2)
     with torch.no_grad():
-        found = jacobian_norms(model, inputs, chunk=chunk)
+        found = jacobian_norms(model, inputs, batch_size=chunk)
     torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-10)
 
 
@@ -178,7 +178,7 @@ def test_forward_mode_behind_a_compressed_first_layer():
     model, inputs, _ = case("once", n=40)
     model = nn.Sequential(model, nn.Dropout(0.5)).train()
     exact = float(torch.linalg.eigvalsh(GaussNewton(model, inputs).dense())[-1])
-    found = Sharpness(model, inputs, products=40).read(verify=True, tol=1e-6)
+    found = Sharpness(model, inputs, max_products=40).read(verify=True, tol=1e-6)
     assert found.full_products == 1
     np.testing.assert_allclose(found.value, exact, rtol=1e-6)
 
@@ -188,13 +188,13 @@ def test_parameter_hooks_do_not_act_on_products(name):
     model, inputs, labels = case(name)
     expected = [kind(model, inputs, labels).dense() for kind in (GaussNewton, Hessian)]
     norms = jacobian_norms(model, inputs)
-    top = Sharpness(model, inputs, products=40).read(tol=1e-6).value
+    top = Sharpness(model, inputs, max_products=40).read(tol=1e-6).value
     for p in model.parameters():
         p.register_hook(lambda g: 3 * g)
     for kind, matrix in zip((GaussNewton, Hessian), expected, strict=True):
         torch.testing.assert_close(kind(model, inputs, labels).dense(), matrix)
     torch.testing.assert_close(jacobian_norms(model, inputs), norms)
-    np.testing.assert_allclose(Sharpness(model, inputs, products=40).read(tol=1e-6).value, top, rtol=1e-9)
+    np.testing.assert_allclose(Sharpness(model, inputs, max_products=40).read(tol=1e-6).value, top, rtol=1e-9)
 
 
 def test_a_weight_reached_past_its_name_moves_with_it():
@@ -245,18 +245,18 @@ def test_every_way_of_moving_a_model_is_noticed_and_followed(kind, move):
 def test_a_reader_follows_every_move(move, before):
     net, inputs, _ = case("mlp", n=40)
     model = nn.Sequential(before(), net)
-    reader = Sharpness(model, inputs, products=40)
+    reader = Sharpness(model, inputs, max_products=40)
     reader.read()
     MOVES[move](net)
-    exact = float(GaussNewton(model, inputs).top(1, 1e-8, max_matvecs=200).values[0])
+    exact = float(GaussNewton(model, inputs).top(1, 1e-8, max_products=200).values[0])
     np.testing.assert_allclose(reader.read(tol=1e-6).value, exact, rtol=1e-5)
 
 
 def test_a_replaced_first_layer_is_followed():
     model, inputs, _ = case("mlp", n=40)
-    reader = Sharpness(model, inputs, products=40)
+    reader = Sharpness(model, inputs, max_products=40)
     model[0] = nn.Linear(5, 6).double()
-    exact = float(GaussNewton(model, inputs).top(1, 1e-8, max_matvecs=200).values[0])
+    exact = float(GaussNewton(model, inputs).top(1, 1e-8, max_products=200).values[0])
     np.testing.assert_allclose(reader.read(tol=1e-6).value, exact, rtol=1e-5)
     assert reader.parameters["0.weight"] is model[0].weight
 
@@ -307,10 +307,10 @@ def test_batch_norm_without_running_statistics_ties_all_rows():
     torch.testing.assert_close(operator.dense(), dense_hessian(model, inputs, labels, "ce"))
     assert operator.facts["batch_norm"] == "train"
     exact = float(torch.linalg.eigvalsh(dense_gauss_newton(model, inputs, labels, "ce"))[-1])
-    np.testing.assert_allclose(Sharpness(model, inputs, products=60).read(tol=1e-6).value, exact, rtol=1e-6)
+    np.testing.assert_allclose(Sharpness(model, inputs, max_products=60).read(tol=1e-6).value, exact, rtol=1e-6)
     for call in (GaussNewton, Sharpness):
-        with pytest.raises(BadInput, match="one chunk"):
-            call(model, inputs, chunk=7)
+        with pytest.raises(BadInput, match="in one batch"):
+            call(model, inputs, batch_size=7)
     with pytest.raises(BadInput, match="ties the rows"):
         jacobian_norms(model, inputs)
 

@@ -31,7 +31,7 @@ def test_against_the_dense_matrix(kind, name, loss):
 def test_chunks_change_nothing(kind, chunk, memory):
     model, inputs, labels = case("batch norm")
     whole = kind(model, inputs, labels).dense()
-    operator = kind(model, inputs, labels, chunk=chunk, memory=memory)
+    operator = kind(model, inputs, labels, batch_size=chunk, memory=memory)
     torch.testing.assert_close(operator.dense(), whole, rtol=1e-10, atol=1e-13)
 
 
@@ -187,8 +187,8 @@ def test_batch_statistics_on_request():
     torch.testing.assert_close(
         by_batch[head, head], Hessian(model, inputs, labels).dense()[head, head], rtol=1e-6, atol=1e-9
     )
-    with pytest.raises(BadInput, match="one chunk"):
-        Hessian(model, inputs, labels, batch_norm="train", chunk=4)
+    with pytest.raises(BadInput, match="in one batch"):
+        Hessian(model, inputs, labels, batch_norm="train", batch_size=4)
     with pytest.raises(BadInput, match="batch_norm must be"):
         Hessian(model, inputs, labels, batch_norm="frozen")
 
@@ -243,7 +243,7 @@ BAD = {
     ),
     "labels shape": (lambda m, x, y: Hessian(m, x, y[:-1]), "one per input"),
     "labels dtype": (lambda m, x, y: Hessian(m, x, y.double()), "whole numbers"),
-    "chunk": (lambda m, x, y: GaussNewton(m, x, chunk=0), "chunk must be"),
+    "chunk": (lambda m, x, y: GaussNewton(m, x, batch_size=0), "batch_size must be"),
     "reduction": (lambda m, x, y: GaussNewton(m, x, reduction="max"), "reduction"),
     "vector": (lambda m, x, y: GaussNewton(m, x).matvec(torch.ones(3)), r"shape \(79,\)"),
     "block": (lambda m, x, y: GaussNewton(m, x).matmat(torch.ones(79)), r"\(79, m\)"),
@@ -253,10 +253,10 @@ BAD = {
     "tol": (lambda m, x, y: GaussNewton(m, x).top(1, tol=0.0), "tol"),
     "start": (lambda m, x, y: GaussNewton(m, x).top(1, start=torch.ones(3, 1)), "start must have shape"),
     "start not finite": (lambda m, x, y: GaussNewton(m, x).top(1, start=torch.full((79, 1), torch.nan)), "finite"),
-    "budget": (lambda m, x, y: GaussNewton(m, x).top(3, max_matvecs=2), "max_matvecs"),
-    "no budget": (lambda m, x, y: GaussNewton(m, x).top(1, max_matvecs=0), "max_matvecs must be an integer"),
+    "budget": (lambda m, x, y: GaussNewton(m, x).top(3, max_products=2), "max_products"),
+    "no budget": (lambda m, x, y: GaussNewton(m, x).top(1, max_products=0), "max_products must be an integer"),
     "k not whole": (lambda m, x, y: GaussNewton(m, x).top(1.5), r"1\.\.79"),
-    "chunk not whole": (lambda m, x, y: GaussNewton(m, x, chunk=2.5), "chunk must be an integer"),
+    "chunk not whole": (lambda m, x, y: GaussNewton(m, x, batch_size=2.5), "batch_size must be an integer"),
     "names as one string": (lambda m, x, y: GaussNewton(m, x, names="0.weight"), r"write \['0.weight'\]"),
     "negative label": (lambda m, x, y: Hessian(m, x, y.index_fill(0, torch.tensor([4]), -100)), "-100 in row 4"),
     "label beyond the classes": (lambda m, x, y: GaussNewton(m, x, y + 1), "labels must lie in 0..2"),

@@ -184,7 +184,7 @@ def test_jacobian_norms_against_dense_ones(name, chunk):
     logits, theta = flat_function(model, inputs)
     jacobian = torch.autograd.functional.jacobian(logits, theta)
     expected = torch.linalg.matrix_norm(jacobian, 2)
-    torch.testing.assert_close(jacobian_norms(model, inputs, chunk=chunk), expected, rtol=1e-8, atol=1e-10)
+    torch.testing.assert_close(jacobian_norms(model, inputs, batch_size=chunk), expected, rtol=1e-8, atol=1e-10)
 
 
 def test_jacobian_norms_of_some_parameters():
@@ -219,7 +219,7 @@ def test_curvature_along_the_sam_path():
     model, inputs, labels = case("mlp", n=60)
     before = [p.clone() for p in model.parameters()]
     g = Hessian(model, inputs, labels).gradient()
-    found = curvature_along_sam(model, inputs, labels, rho=0.5, points=3, tol=1e-6, max_matvecs=400)
+    found = curvature_along_sam(model, inputs, labels, rho=0.5, points=3, tol=1e-6, max_products=400)
     assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
     assert [point.t for point in found] == [0, 0.5, 1]
     logits, theta = flat_function(model, inputs)
@@ -294,7 +294,7 @@ class TestSharpness:
 
     def test_with_all_directions_it_is_the_whole_matrix(self):
         model, inputs = self.net(), self.images()
-        reader = Sharpness(model, inputs, directions=60, products=40)
+        reader = Sharpness(model, inputs, directions=60, max_products=40)
         exact = float(torch.linalg.eigvalsh(GaussNewton(model, inputs).dense())[-1])
         found = reader.read(verify=True, tol=1e-8)
         np.testing.assert_allclose(found.value, exact, rtol=1e-9)
@@ -305,13 +305,15 @@ class TestSharpness:
     def test_a_residual_is_not_the_rounding_of_squares(self, seed):
         torch.manual_seed(seed)
         turned = torch.linalg.qr(torch.randn(60, 10, dtype=torch.float64)).Q
-        found = Sharpness(self.net(), self.images()[:, :10] @ turned.T, directions=10, products=80).read(True, 1e-13)
+        found = Sharpness(self.net(), self.images()[:, :10] @ turned.T, directions=10, max_products=80).read(
+            True, 1e-13
+        )
         assert 0 < found.residual <= 1e-12 * found.value
 
     @pytest.mark.parametrize("directions", [5, 20])
     def test_a_verified_reading_bounds_its_error(self, directions):
         model, inputs = self.net(), self.images()
-        reader = Sharpness(model, inputs, directions=directions, chunk=50)
+        reader = Sharpness(model, inputs, directions=directions, batch_size=50)
         for _ in range(4):
             values = torch.linalg.eigvalsh(GaussNewton(model, inputs).dense())
             found = reader.read(verify=True)
@@ -323,8 +325,8 @@ class TestSharpness:
 
     def test_the_residual_is_that_of_the_lifted_vector(self):
         model, inputs = self.net(), self.images()
-        reader = Sharpness(model, inputs, directions=6, products=60)
-        y = reader.top(1, tol=1e-9, max_matvecs=60).vectors[:, 0]
+        reader = Sharpness(model, inputs, directions=6, max_products=60)
+        y = reader.top(1, tol=1e-9, max_products=60).vectors[:, 0]
         found = reader.read(verify=True, tol=1e-9)
         operator = GaussNewton(model, inputs)
         np.testing.assert_allclose(float(y.norm()), 1, rtol=1e-9)
@@ -336,7 +338,7 @@ class TestSharpness:
         reader = Sharpness(model, inputs)
         exact, vectors = torch.linalg.eigh(dense_gauss_newton(model, inputs, labels, "ce"))
         for _ in range(2):  # the second time warm
-            found = reader.top(3, tol=1e-6, max_matvecs=60)
+            found = reader.top(3, tol=1e-6, max_products=60)
             np.testing.assert_allclose(found.values, exact.flip(0)[:3], rtol=1e-6)
             np.testing.assert_allclose((vectors.flip(1)[:, :3] * found.vectors).sum(0).abs(), 1, rtol=1e-4)
         assert reader.read().value == pytest.approx(float(exact[-1]), rel=1e-4)
@@ -350,13 +352,13 @@ class TestSharpness:
             step.zero_grad()
             nn.functional.cross_entropy(model(inputs), labels).backward()
             step.step()
-            exact = GaussNewton(model, inputs).top(1, 1e-5, max_matvecs=200)
+            exact = GaussNewton(model, inputs).top(1, 1e-5, max_products=200)
             np.testing.assert_allclose(reader.read().value, float(exact.values[0]), rtol=1e-2)
 
     @pytest.mark.parametrize("name", ["convolution", "tied", "batch norm"])
     def test_any_other_model_by_the_whole_matrix(self, name):
         model, inputs, labels = case(name)
-        found = Sharpness(model, inputs, products=30).read()
+        found = Sharpness(model, inputs, max_products=30).read()
         exact = float(torch.linalg.eigvalsh(dense_gauss_newton(model, inputs, labels, "ce"))[-1])
         np.testing.assert_allclose(found.value, exact, rtol=1e-3)
         assert found.verified
@@ -388,7 +390,7 @@ class TestSharpness:
 
     def test_bad_arguments(self):
         with pytest.raises(BadInput, match="products"):
-            Sharpness(self.net(), self.images(), products=1)
+            Sharpness(self.net(), self.images(), max_products=1)
         with pytest.raises(BadInput, match="labels are needed"):
             Sharpness(self.net(), self.images(), loss=lambda z, y: z[:, 0])
         with pytest.raises(BadInput, match="directions"):
@@ -401,8 +403,8 @@ class TestSharpness:
         for tol in (0.0, 1.0, float("nan")):
             with pytest.raises(BadInput, match="tol"):
                 reader.read(tol=tol)
-        with pytest.raises(BadInput, match="max_matvecs"):
-            reader.top(1, max_matvecs=0)
+        with pytest.raises(BadInput, match="max_products"):
+            reader.top(1, max_products=0)
         with pytest.raises(BadInput, match="k must be an integer"):
             reader.top(1.5)
         with pytest.raises(BadInput, match="start must have shape"):
@@ -411,9 +413,9 @@ class TestSharpness:
     @pytest.mark.parametrize("directions", [20, 60])
     def test_starts_of_every_kind(self, directions):
         reader = Sharpness(self.net(), self.images(), directions=directions)
-        pairs = reader.top(1, 1e-6, max_matvecs=60)
+        pairs = reader.top(1, 1e-6, max_products=60)
         for start in (pairs, pairs.vectors, pairs.vectors[:, 0]):
-            found = reader.top(1, 1e-3, start, max_matvecs=60)
+            found = reader.top(1, 1e-3, start, max_products=60)
             assert found.matvecs <= 5
             np.testing.assert_allclose(found.values, pairs.values, rtol=1e-5)
 
@@ -443,7 +445,7 @@ def test_a_model_that_is_its_own_first_layer():
     torch.manual_seed(0)
     model, inputs = nn.Linear(30, 3), torch.randn(60, 30)
     found = Sharpness(model, inputs, directions=30)
-    exact = GaussNewton(model, inputs).top(1, 1e-6, max_matvecs=100)
+    exact = GaussNewton(model, inputs).top(1, 1e-6, max_products=100)
     assert found.read(verify=True).value == pytest.approx(float(exact.values[0]), rel=1e-3)
     assert found.top(2, start=exact.vectors).vectors.shape == (93, 2)
 
@@ -458,7 +460,7 @@ def test_inputs_that_no_few_directions_hold_are_read_by_the_whole_matrix(scale):
             parameter *= scale
     x = torch.randn(500, 300)
     reader = Sharpness(model, x)
-    exact = float(GaussNewton(model, x).top(1, 1e-6, max_matvecs=200).values[0])
+    exact = float(GaussNewton(model, x).top(1, 1e-6, max_products=200).values[0])
     assert not reader.compressed
     assert reader.read().value == pytest.approx(exact, rel=5e-3)
     assert Sharpness(model, x * 0.7 ** torch.arange(300)).compressed

@@ -17,14 +17,14 @@ RUN = {"optimizer": {"name": "sgd", "lr": 0.1}, "stop": {"steps": 1}}
 def test_it_is_the_curvature_of_some_of_the_rows(name):
     """Found among all samples of that size, and the same at the next reading and in another reader."""
     model, x, y = case(name, n=6)
-    reader = Sharpness(model, x, y, sample=5, products=40)
+    reader = Sharpness(model, x, y, sample=5, max_products=40)
     value = reader.read(tol=1e-6).value
     left_out = [torch.arange(6) != row for row in range(6)]
     possible = [float(GaussNewton(model, x[rows]).top(1, 1e-9).values[0]) for rows in left_out]
     assert min(abs(value / each - 1) for each in possible) < 1e-6
     assert max(abs(value / each - 1) for each in possible) > 1e-3  # they can be told apart
     assert reader.read(tol=1e-6).value == pytest.approx(value, rel=1e-6)
-    assert Sharpness(model, x, y, sample=5, products=40).read(tol=1e-6).value == value
+    assert Sharpness(model, x, y, sample=5, max_products=40).read(tol=1e-6).value == value
 
 
 def test_seeds_draw_different_samples():
@@ -41,7 +41,7 @@ def test_on_average_a_sample_is_not_below_the_whole():
     """λ_max is convex and the sampled matrix unbiased: the mean over many samples is above."""
     model, x, y = case("mlp", n=40)
     whole = float(GaussNewton(model, x).top(1, 1e-6).values[0])
-    found = [Sharpness(model, x, y, sample=6, seed=seed, products=40).read(tol=1e-4).value for seed in range(30)]
+    found = [Sharpness(model, x, y, sample=6, seed=seed, max_products=40).read(tol=1e-4).value for seed in range(30)]
     assert sum(found) / len(found) > whole
 
 

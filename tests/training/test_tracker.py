@@ -77,10 +77,10 @@ def test_values_are_those_of_the_library():
     fitted = sf.posthoc.Temperature().fit(sf.Predictions.of(model, *train))
     assert reading["temperature"] == pytest.approx(fitted.temperature_)
     assert reading["test.tce"] == pytest.approx(float(sf.metrics.ece(fitted.apply(p))))
-    exact = sf.curvature.GaussNewton(model, train[0]).top(1, 1e-5, max_matvecs=200)
+    exact = sf.curvature.GaussNewton(model, train[0]).top(1, 1e-5, max_products=200)
     assert reading["sharpness"] == pytest.approx(float(exact.values[0]), rel=1e-2)
     hessian = sf.curvature.Hessian(model, *train)
-    assert reading["hessian"] == pytest.approx(float(hessian.top(1, 1e-5, max_matvecs=200).values[0]), rel=1e-2)
+    assert reading["hessian"] == pytest.approx(float(hessian.top(1, 1e-5, max_products=200).values[0]), rel=1e-2)
     assert reading["gradient_norm"] == pytest.approx(float(hessian.gradient().norm()), rel=1e-5)
 
 
@@ -239,7 +239,7 @@ def test_sharpness_of_the_test_set():
     assert ["test.sharpness" in each for each in tracker.readings] == [True, False, True, False]
     reading = tracker.read(5, everything=True)
     for name, (x, _) in {"sharpness": train, "test.sharpness": test}.items():
-        exact = sf.curvature.GaussNewton(model, x).top(1, 1e-5, max_matvecs=200)
+        exact = sf.curvature.GaussNewton(model, x).top(1, 1e-5, max_products=200)
         assert reading[name] == pytest.approx(float(exact.values[0]), rel=1e-2)
     assert reading["test.sharpness_residual"] < 0.1
     few = sf.Tracker(model, train, test, every=groups, sample=15).read(0)

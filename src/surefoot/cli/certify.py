@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from surefoot.theory import Certificate
+    from surefoot.theory import Certificates
     from surefoot.training.loaded import LoadedRun
 
 __all__ = ["certify"]
@@ -87,27 +86,22 @@ def _tail(opened: LoadedRun, inputs: Any, labels: Any, count: int) -> list[dict[
     ]  # fmt: skip
 
 
-def _facts(opened: LoadedRun, split: str, found: list[Certificate]) -> str:
+def _facts(opened: LoadedRun, split: str, found: Certificates) -> str:
     gamma = next(each for each in found if each.name.startswith("Theorem 4.2")).hypotheses[-1]
     regime = "interpolating" if gamma.holds else "overlap"
     return f"{opened.folder.name}, step {opened.step:,}, {split} set: {regime} regime ({gamma.text}: {gamma.holds})."
 
 
 def _show(
-    opened: LoadedRun, split: str, found: list[Certificate], heavy: list[dict[str, Any]], step: Any, everything: bool
+    opened: LoadedRun, split: str, found: Certificates, heavy: list[dict[str, Any]], step: Any, everything: bool
 ) -> None:
     typer.echo(_facts(opened, split, found) + "\n")
-    typer.echo(f"{'statement':62}{'left':>11}{'right':>11}{'left/right':>11}  verdict")
-    last = ""
-    for each in found:
-        if not everything and (each.name.startswith("Lemma B") or each.verdict == "not applicable"):
-            continue
-        if each.name != last:
-            typer.echo(each.name)
-            last = each.name
-        text = ("  tighter: " if each.form == "tighter" else "  ") + each.statement
-        ratio = "" if math.isnan(each.tightness) else f"{each.tightness:.3g}"
-        typer.echo(f"{text:62}{each.left:>11.4g}{each.right:>11.4g}{ratio:>11}  {_said(each)}")
+    shown = type(found)(
+        each
+        for each in found
+        if everything or not (each.name.startswith("Lemma B") or each.verdict == "not applicable")
+    )
+    typer.echo("\n".join(shown.lines()))
     counts = Counter(each.verdict for each in found)
     typer.echo("\n" + ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common()) + ".")
     if not everything:
@@ -122,12 +116,6 @@ def _show(
         )
 
 
-def _said(each: Certificate) -> str:
-    """The verdict, with what failed or a remark."""
-    failed = "; ".join(f"not so: {one.text}" for one in each.hypotheses if not one.holds)
-    return "; ".join(part for part in (each.verdict, failed, each.note) if part)
-
-
 def _ascent(step: Any) -> str:
     coefficients = step.coefficients
     ends = f"κ_min from {step.path[0].smallest:.4g} to {step.path[-1].smallest:.4g}, allowed {step.allowed:.4g}"
@@ -138,15 +126,12 @@ def _ascent(step: Any) -> str:
     )
 
 
-def _json(opened: LoadedRun, split: str, found: list[Certificate], heavy: list[dict[str, Any]], step: Any) -> None:
+def _json(opened: LoadedRun, split: str, found: Certificates, heavy: list[dict[str, Any]], step: Any) -> None:
     from dataclasses import asdict
 
     from surefoot.runs.records import canonical
 
-    rows = [
-        {**asdict(each), "slack": each.slack, "verdict": each.verdict, "tightness": each.tightness} for each in found
-    ]
-    said: dict[str, Any] = {"run": opened.folder.name, "step": opened.step, "split": split, "certificates": rows}
+    said: dict[str, Any] = {"run": opened.folder.name, "step": opened.step, "split": split, **found.to_dict()}
     if step is not None:
         said["ascent"] = {
             "rho": step.rho, "rising": step.rising, "linearity": step.linearity, "end_decides": step.end_decides,

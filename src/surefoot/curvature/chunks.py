@@ -59,7 +59,7 @@ class Data:
                 raise BadInput(f"labels must be whole numbers; got {y.dtype}; convert with .long()")
             y = y.long()
         if rows is not None:
-            check_int("chunk", rows, 1)
+            check_int("batch_size", rows, 1)
         return cls(x, y, min(rows or len(x), len(x)))
 
     def check_classes(self, classes: int) -> None:

@@ -12,6 +12,7 @@ from surefoot.curvature.chunks import plain_mode
 from surefoot.curvature.hessian import Hessian
 from surefoot.curvature.operator import Operator
 from surefoot.curvature.parameters import select, split
+from surefoot.deprecated import renamed_arguments
 from surefoot.errors import BadInput
 from surefoot.loss import LossLike
 from surefoot.validation import check_int, check_positive
@@ -39,6 +40,7 @@ class PathPoint:
     largest_residual: float
 
 
+@renamed_arguments(max_matvecs="max_products")
 @plain_mode()
 def curvature_along_sam(
     model: nn.Module,
@@ -49,12 +51,12 @@ def curvature_along_sam(
     *,
     loss: LossLike = "ce",
     tol: float = 1e-2,
-    max_matvecs: int = 100,
+    max_products: int = 100,
 ) -> list[PathPoint]:
     """κ_min and κ_max at ``points`` places from θ to θ̃ = θ + ρ g/‖g‖ (Tan et al. 2026, Section 4, Figure 2).
 
     Each place starts from the eigenvectors of the one before. The residual of κ_min is at most ``tol`` times its own
-    size, that of κ_max ``tol`` times the larger of both, unless ``max_matvecs`` products did not suffice. The
+    size, that of κ_max ``tol`` times the larger of both, unless ``max_products`` products did not suffice. The
     parameters are put back to the bit.
     """
     check_positive("rho", rho)
@@ -76,8 +78,8 @@ def curvature_along_sam(
                 for parameter, origin, move in zip(parameters, before, step, strict=True):
                     parameter.copy_(origin + t * move)
             hessian = Hessian(model, inputs, labels, loss)
-            low, below = hessian.follow(below, tol, largest=False, max_matvecs=max_matvecs)
-            high, above = hessian.follow(above, tol, max_matvecs=max_matvecs)
+            low, below = hessian.follow(below, tol, largest=False, max_products=max_products)
+            high, above = hessian.follow(above, tol, max_products=max_products)
             ends = (float(low.values[0]), float(high.values[0]), float(low.residuals[0]), float(high.residuals[0]))
             found.append(PathPoint(t, *ends))
             if "non-finite" in (low.outcome, high.outcome):

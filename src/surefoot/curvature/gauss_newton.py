@@ -14,6 +14,7 @@ from surefoot.curvature.linearised import Forward, Linearised, Retained
 from surefoot.curvature.operator import Operator
 from surefoot.curvature.parameters import add_into, split
 from surefoot.curvature.problem import Problem
+from surefoot.deprecated import renamed_arguments
 from surefoot.loss import LossLike, check_convex
 
 __all__ = ["GaussNewton"]
@@ -30,14 +31,15 @@ class GaussNewton(Operator):
             function (logits, labels) → (n,) values; see `surefoot.losses.as_loss`. It must be convex in the logits.
         names: parameters to take; all trainable ones by default.
         reduction: ``"mean"`` over the rows or ``"sum"``, whatever the loss's own reduction.
-        chunk: rows per chunk; by default as many as keep their activations within 64 MB.
-        batch_norm: ``"eval"`` (running statistics) or ``"train"`` (statistics of the rows; one chunk only), which is
+        batch_size: rows at a time; by default as many as keep their activations within 64 MB.
+        batch_norm: ``"eval"`` (running statistics) or ``"train"`` (statistics of the rows, all in one batch), which is
             also what batch norm without running statistics does.
         memory: bytes of activations that may be kept between products; graphs beyond it are rebuilt.
         ranks: the rows are this rank's part of the examples, and all ranks of torch.distributed call this: products are
             summed over them, and a mean is over the rows of all.
     """
 
+    @renamed_arguments(chunk="batch_size")
     @plain_mode()
     def __init__(
         self,
@@ -48,12 +50,17 @@ class GaussNewton(Operator):
         *,
         names: Iterable[str] | None = None,
         reduction: str = "mean",
-        chunk: int | None = None,
+        batch_size: int | None = None,
         batch_norm: str = "eval",
         memory: int = 4 << 30,
         ranks: bool = False,
     ) -> None:
-        settings: dict[str, Any] = {"names": names, "reduction": reduction, "chunk": chunk, "batch_norm": batch_norm}
+        settings: dict[str, Any] = {
+            "names": names,
+            "reduction": reduction,
+            "batch_size": batch_size,
+            "batch_norm": batch_norm,
+        }
         self._problem = Problem(model, inputs, labels, loss, **settings, ranks=ranks)
         super().__init__(self._problem.dim, self._problem.tensors[0], {"matrix": "gauss-newton", **self._problem.facts})
         few = self._problem.data.some(64)

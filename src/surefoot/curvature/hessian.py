@@ -14,6 +14,7 @@ from surefoot.curvature.linearised import Forward, Retained, check_logits, probe
 from surefoot.curvature.operator import Operator
 from surefoot.curvature.parameters import add_into, split
 from surefoot.curvature.problem import Problem
+from surefoot.deprecated import renamed_arguments
 from surefoot.errors import BadInput
 from surefoot.loss import LossLike
 
@@ -23,6 +24,7 @@ __all__ = ["Hessian"]
 class Hessian(Operator):
     """∇²L of L = mean (or sum) of the loss over all rows; arguments as `GaussNewton`, labels required."""
 
+    @renamed_arguments(chunk="batch_size")
     @plain_mode()
     def __init__(
         self,
@@ -33,14 +35,19 @@ class Hessian(Operator):
         *,
         names: Iterable[str] | None = None,
         reduction: str = "mean",
-        chunk: int | None = None,
+        batch_size: int | None = None,
         batch_norm: str = "eval",
         memory: int = 4 << 30,
         ranks: bool = False,
     ) -> None:
         if labels is None:
             raise BadInput("labels are needed: the Hessian of the loss depends on them")
-        settings: dict[str, Any] = {"names": names, "reduction": reduction, "chunk": chunk, "batch_norm": batch_norm}
+        settings: dict[str, Any] = {
+            "names": names,
+            "reduction": reduction,
+            "batch_size": batch_size,
+            "batch_norm": batch_norm,
+        }
         self._problem = Problem(model, inputs, labels, loss, **settings, ranks=ranks)
         if not self._problem.twice:
             raise BadInput(

@@ -12,6 +12,7 @@ from torch.func import functional_call, jacrev, vmap
 from surefoot.curvature.chunks import Data, frozen, ties_rows
 from surefoot.curvature.linearised import check_logits, check_repeatable, model_forward
 from surefoot.curvature.parameters import leaves, select
+from surefoot.deprecated import renamed_arguments
 from surefoot.errors import BadInput
 from surefoot.ranks import unwrapped
 
@@ -22,8 +23,9 @@ _ROWS = 1024  # at a time: k gradients by each layer's output still fit the proc
 Gram = Callable[[nn.Module, dict[str, nn.Parameter], Tensor], Tensor]
 
 
+@renamed_arguments(chunk="batch_size")
 def jacobian_norms(
-    model: nn.Module, inputs: Any, *, names: Iterable[str] | None = None, chunk: int | None = None
+    model: nn.Module, inputs: Any, *, names: Iterable[str] | None = None, batch_size: int | None = None
 ) -> Tensor:
     """(n,) largest singular value of J_i = ∂z(x_i)/∂θ (k, d), from the k × k Gram matrix J_i J_iᵀ in float64.
 
@@ -34,7 +36,7 @@ def jacobian_norms(
     """
     model = unwrapped(model)
     parameters = select(model, names)
-    data = Data.of(model, inputs, None, chunk)
+    data = Data.of(model, inputs, None, batch_size)
     if ties_rows(model):
         raise BadInput(
             "the model must treat each row by itself; batch norm without running statistics ties the rows together: "

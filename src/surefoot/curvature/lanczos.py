@@ -28,7 +28,7 @@ Draw = Callable[[int, torch.Generator], Tensor]
 _COLD = 12
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Eigenpairs:
     """Eigenpairs found, most extreme first, with what is known of their errors.
 
@@ -43,6 +43,14 @@ class Eigenpairs:
     residuals: Tensor
     matvecs: int
     outcome: str
+
+    def __repr__(self) -> str:
+        values = ", ".join(f"{value:.6g}" for value in self.values.tolist())
+        residuals = ", ".join(f"{residual:.1e}" for residual in self.residuals.tolist())
+        return (
+            f"Eigenpairs(values=[{values}], residuals=[{residuals}], dim={len(self.vectors)}, matvecs={self.matvecs}, "
+            f"outcome={self.outcome!r})"
+        )
 
     @property
     def converged(self) -> bool:
@@ -64,7 +72,7 @@ def extreme_pairs(
     dtype: torch.dtype,
     device: torch.device,
     largest: bool,
-    max_matvecs: int | None = None,
+    max_products: int | None = None,
     max_basis: int | None = None,
     seed: int = 0,
     draw: Draw | None = None,
@@ -78,9 +86,9 @@ def extreme_pairs(
         matmat: its results are overwritten, so they must be its caller's to keep.
         tol: converged when each residual ≤ tol · (largest |θ| seen).
         start: vectors (d, m) to start from; filled up with random ones to k. Of more than k only so many are taken
-            that a second block fits into ``max_matvecs``: the first knows nothing that was not given. Eigenvectors of
+            that a second block fits into ``max_products``: the first knows nothing that was not given. Eigenvectors of
             neighbours of the extreme values, given alone, may be taken for the extremes.
-        max_matvecs: budget of products; by default max(60, 20 k). Convergence is seen after 2 k at the earliest, or
+        max_products: budget of products; by default max(60, 20 k). Convergence is seen after 2 k at the earliest, or
             after 12 where no start is given: a few products may settle on the second eigenvalue.
         max_basis: vectors kept before a restart from the best ones; by default max(24, 4 k).
         seed: of the random vectors, drawn on the CPU so that devices agree.
@@ -93,9 +101,9 @@ def extreme_pairs(
     if isinstance(k, bool) or not isinstance(k, numbers.Integral) or not 1 <= k <= dim:
         raise BadInput(f"k must lie in 1..{dim}, the number of parameters; got {k}")
     check_fraction("tol", tol)
-    budget = max(60, 20 * k) if max_matvecs is None else check_int("max_matvecs", max_matvecs, 1)
+    budget = max(60, 20 * k) if max_products is None else check_int("max_products", max_products, 1)
     if budget < k:
-        raise BadInput(f"max_matvecs must be at least k = {k}; got {max_matvecs}")
+        raise BadInput(f"max_products must be at least k = {k}; got {max_products}")
     most = min(dim, max(24, 4 * k) if max_basis is None else max(max_basis, 2 * k))
 
     def normal(count: int, generator: torch.Generator) -> Tensor:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from surefoot.curvature.chunks import plain_mode
 from surefoot.curvature.lanczos import Eigenpairs, extreme_pairs
+from surefoot.deprecated import renamed_arguments
 from surefoot.errors import BadInput
 
 __all__ = ["Operator"]
@@ -30,6 +31,11 @@ class Operator(ABC):
     def __init__(self, dim: int, like: Tensor, facts: dict[str, Any]) -> None:
         self.dim, self.dtype, self.device, self.facts = dim, like.dtype, like.device, facts
 
+    def __repr__(self) -> str:
+        shown = ("loss", "n", "reduction", "batch_norm", "directions")
+        facts = "".join(f", {name}={self.facts[name]!r}" for name in shown if name in self.facts)
+        return f"{type(self).__name__}(dim={self.dim}{facts})"
+
     @abstractmethod
     def matvec(self, v: Tensor) -> Tensor:
         """(d,) product with the vector v (d,)."""
@@ -46,6 +52,7 @@ class Operator(ABC):
             image.copy_(self.matvec(column))
         return images.T
 
+    @renamed_arguments(max_matvecs="max_products")
     def top(self, k: int = 1, tol: float = 1e-2, start: Tensor | Eigenpairs | None = None, **limits: Any) -> Eigenpairs:
         """The k algebraically largest eigenvalues, largest first, to a relative residual of ``tol``.
 
@@ -53,16 +60,18 @@ class Operator(ABC):
             k: how many.
             tol: converged when every residual is at most ``tol`` times the largest magnitude seen.
             start: vectors (d, m) or an earlier result to start from, of a model that has moved since too.
-            limits: ``max_matvecs`` and ``seed``, see `extreme_pairs`.
+            limits: ``max_products`` and ``seed``, see `extreme_pairs`.
         """
         return self._pairs(k, tol, start, largest=True, **limits)
 
+    @renamed_arguments(max_matvecs="max_products")
     def bottom(
         self, k: int = 1, tol: float = 1e-2, start: Tensor | Eigenpairs | None = None, **limits: Any
     ) -> Eigenpairs:
         """The k algebraically smallest eigenvalues, smallest first; otherwise as `top`."""
         return self._pairs(k, tol, start, largest=False, **limits)
 
+    @renamed_arguments(max_matvecs="max_products")
     def follow(
         self, start: Tensor | None, tol: float = 1e-2, largest: bool = True, seed: int = 0, **limits: Any
     ) -> tuple[Eigenpairs, Tensor | None]:

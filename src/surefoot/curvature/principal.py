@@ -125,6 +125,7 @@ class PrincipalGaussNewton(Operator):
         facts = {
             "matrix": "gauss-newton, first layer compressed",
             "n": sum(ranks.counts(len(data))),
+            "loss": loss,
             "directions": directions.shape[1],
         }
         super().__init__(dim, weight, facts)

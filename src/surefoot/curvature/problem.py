@@ -51,17 +51,18 @@ class Problem:
         *,
         names: Iterable[str] | None,
         reduction: str,
-        chunk: int | None,
+        batch_size: int | None,
         batch_norm: str,
         ranks: bool,
     ) -> None:
         self.model, self.batch_norm = unwrapped(model), batch_norm
         self.ranks = all_ranks() if ranks else ALONE
         with self.ranks.agreeing():
-            self._set_up(inputs, labels, loss, names, reduction, chunk)
+            self._set_up(inputs, labels, loss, names, reduction, batch_size)
         rows = sum(self.ranks.counts(len(self.data)))
         self.weight = 1.0 / mean_divisor(self.loss, self.data, self.ranks) if reduction == "mean" else 1.0
         self.facts: dict[str, Any] = {
+            "loss": self.loss,
             "n": rows,
             "reduction": reduction,
             "batch_norm": "train" if self._tied else batch_norm,
@@ -70,13 +71,19 @@ class Problem:
         self.ranks.check_same(self.model)
 
     def _set_up(
-        self, inputs: Any, labels: Any, loss: LossLike, names: Iterable[str] | None, reduction: str, chunk: int | None
+        self,
+        inputs: Any,
+        labels: Any,
+        loss: LossLike,
+        names: Iterable[str] | None,
+        reduction: str,
+        batch_size: int | None,
     ) -> None:
         model, batch_norm = self.model, self.batch_norm
         self._names = names if names is None or isinstance(names, str) else list(names)
         self._take(select(model, self._names))
         self.loss = as_loss(loss, separable=True)
-        self.data = Data.of(model, inputs, labels, chunk)
+        self.data = Data.of(model, inputs, labels, batch_size)
         if self.loss.needs_labels and labels is None:
             raise BadInput("labels are needed: this loss's Hessian in the logits depends on them")
         if reduction not in ("mean", "sum"):
@@ -91,13 +98,13 @@ class Problem:
             # Batch statistics tie all rows of a chunk together.
             raise BadInput(
                 f"batch_norm='train', or batch norm without running statistics, needs all {len(self.data)} rows in one "
-                f"chunk; got chunk={self.data.rows}"
+                f"batch; got batch_size={self.data.rows}"
             )
         self.dim = sum(tensor.numel() for tensor in self.tensors)
         self.classes = check_repeatable(model, self.data, batch_norm)
         if self.loss.reads_classes:
             self.data.check_classes(self.classes)
-        if chunk is None and not tied:
+        if batch_size is None and not tied:
             rows = _CHUNK_BYTES / max(self.row_bytes(lambda forward, _: forward(self.tensors)), 1)
             self.data = replace(self.data, rows=max(1, min(len(self.data), int(rows))))
         few = self.forward(self.data.inputs[:2])

@@ -15,6 +15,7 @@ from surefoot.curvature.lanczos import Eigenpairs, start_vectors
 from surefoot.curvature.linearised import check_repeatable
 from surefoot.curvature.parameters import layout, select
 from surefoot.curvature.principal import PrincipalGaussNewton, first_dense, own_names, principal_directions, share_seen
+from surefoot.deprecated import renamed_arguments
 from surefoot.errors import BadInput
 from surefoot.loss import LossLike, as_loss
 from surefoot.ranks import ALONE, all_ranks, unwrapped
@@ -52,7 +53,7 @@ class Sharpness:
 
     Args:
         directions: principal directions of the inputs to keep.
-        products: most products per reading; a reading from a start of ten steps before needs about five.
+        max_products: most products per reading; a reading from a start of ten steps before needs about five.
         sample: examples to read, the same random ones at every reading; all by default, and where there are no more.
             Their λ_max is that of all on average or above it, and it moves with them: docs/SCALE.md tells how far.
 
@@ -63,6 +64,7 @@ class Sharpness:
     True
     """
 
+    @renamed_arguments(chunk="batch_size", products="max_products")
     @plain_mode()
     def __init__(
         self,
@@ -71,49 +73,53 @@ class Sharpness:
         labels: Any = None,
         loss: LossLike = "ce",
         *,
-        chunk: int | None = None,
+        batch_size: int | None = None,
         directions: int = 100,
-        products: int = 16,
+        max_products: int = 16,
         seed: int = 0,
         sample: int | None = None,
         ranks: bool = False,
     ) -> None:
-        check_int("products", products, 2)
+        check_int("max_products", max_products, 2)
         check_int("directions", directions, 1)
-        self._model, self._products, self._seed = unwrapped(model), products, seed
+        self._model, self._products, self._seed = unwrapped(model), max_products, seed
         self._loss = as_loss(loss, separable=True)
         self._ranks = all_ranks() if ranks else ALONE
         with self._ranks.agreeing():
             self._parameters = select(self._model)
             self._layout = layout(self._parameters)
-            self._data = Data.of(self._model, inputs, labels, chunk)
+            self._data = Data.of(self._model, inputs, labels, batch_size)
             if self._loss.needs_labels and labels is None:
                 raise BadInput("labels are needed: this loss's Hessian in the logits depends on them")
             classes = check_repeatable(self._model, self._data, "eval")
             if self._loss.reads_classes:
                 self._data.check_classes(classes)
         if sample is not None:
-            self._data = self._sampled(sample, chunk)
+            self._data = self._sampled(sample, batch_size)
         self._start: Tensor | None = None
         self._compressed = self._compress(directions)
         self._whole: GaussNewton | None = None
         if self._compressed is None:
             x, y = self._data.inputs, self._data.labels
-            self._whole = GaussNewton(self._model, x, y, self._loss, chunk=chunk, ranks=ranks)
+            self._whole = GaussNewton(self._model, x, y, self._loss, batch_size=batch_size, ranks=ranks)
+
+    def __repr__(self) -> str:
+        way = "compressed" if self.compressed else "whole"
+        return f"Sharpness({way}, {self._operator!r}, max_products={self._products})"
 
     @property
     def compressed(self) -> bool:
         """Whether it reads through the principal directions of the inputs."""
         return self._compressed is not None
 
-    def _sampled(self, sample: int, chunk: int | None) -> Data:
+    def _sampled(self, sample: int, batch_size: int | None) -> Data:
         """So many rows drawn from those of all ranks, this rank's equal share of them."""
         ranks, counts = self._ranks, self._ranks.counts(len(self._data))
         size = min(check_int("sample", sample, ranks.count), sum(counts))
         chosen = torch.randperm(sum(counts), generator=generator(self._seed, "sample"))[:size].sort().values
         x = ranks.picked(self._data.inputs, counts, chosen)
         y = None if self._data.labels is None else ranks.picked(self._data.labels, counts, chosen)
-        return Data(x, y, min(chunk or len(x), len(x)))
+        return Data(x, y, min(batch_size or len(x), len(x)))
 
     def _compress(self, directions: int) -> PrincipalGaussNewton | None:
         """The compressed matrix, if the model has a first layer to compress and it proves to be right on a few rows."""
@@ -156,19 +162,20 @@ class Sharpness:
         """What the vectors of `top` run over, by name."""
         return self._parameters
 
+    @renamed_arguments(max_matvecs="max_products")
     @plain_mode()
     def top(
         self,
         k: int,
         tol: float = 1e-2,
         start: Tensor | Eigenpairs | None = None,
-        max_matvecs: int | None = None,
+        max_products: int | None = None,
     ) -> Eigenpairs:
         """The k leading eigenpairs now, their vectors (d, k) in the order of the model's parameters.
 
         From the same compressed or whole matrix as `read`, started from ``start``, vectors (d, m) or an earlier result,
         or else from the call before and the pair that came next there, since that may have overtaken the last one;
-        ``residuals`` are of that matrix, not of the whole one where it is compressed. ``max_matvecs`` limits the work;
+        ``residuals`` are of that matrix, not of the whole one where it is compressed. ``max_products`` limits the work;
         by default 4 (k + 1).
         """
         dim = sum(p.numel() for p in self._parameters.values())
@@ -177,7 +184,7 @@ class Sharpness:
             given = start_vectors(start, dim)
             names = list(self._parameters)
             self._start = given if self._compressed is None else self._compressed.compress(given, names)
-        most = 4 * (k + 1) if max_matvecs is None else max_matvecs
+        most = 4 * (k + 1) if max_products is None else max_products
         pairs = self._pairs(k, tol, most, spare=1 if start is None else 0)
         if self._compressed is None:
             return pairs
@@ -212,7 +219,7 @@ class Sharpness:
     def _pairs(self, k: int, tol: float, products: int, spare: int = 1) -> Eigenpairs:
         self._follow()
         operator = self._operator
-        limits: dict[str, Any] = {"max_matvecs": products, "max_basis": products, "seed": self._seed}
+        limits: dict[str, Any] = {"max_products": products, "max_basis": products, "seed": self._seed}
         if k == 1:
             pairs, self._start = operator.follow(self._start, tol, **limits)
         else:

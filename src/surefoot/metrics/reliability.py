@@ -18,7 +18,7 @@ __all__ = ["Reliability", "reliability", "wilson"]
 Floats = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Reliability:
     """The data of a reliability diagram with m bins.
 
@@ -42,6 +42,10 @@ class Reliability:
     band: Floats
     binning: str
     level: float
+
+    def __repr__(self) -> str:
+        measured = f"ece={self.ece:.4f}, accuracy={self.accuracy:.4f}, mean_confidence={self.mean_confidence:.4f}"
+        return f"Reliability(bins={len(self.table.count)}, binning={self.binning!r}, n={self.table.n}, {measured})"
 
     @property
     def ece(self) -> float:

@@ -55,6 +55,10 @@ class CalibrationState:
                 raise BadInput("sums must hold counts of rows and, at most as many, hits; these are not of a state")
             carry(*self.sums[2:])
 
+    def __repr__(self) -> str:
+        measured = "".join(f", {name}={value:.4f}" for name, value in self.compute().items()) if self.n else ""
+        return f"CalibrationState(bins={self.bins}, n={self.n}{measured})"
+
     def update(self, p: Predictions) -> CalibrationState:
         """Add rows to the state.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
@@ -25,7 +26,7 @@ class Curvature(Protocol):
     @property
     def parameters(self) -> Mapping[str, Tensor]: ...
 
-    def top(self, k: int, tol: float, start: Tensor | None, *, max_matvecs: int) -> Eigenpairs: ...
+    def top(self, k: int, tol: float, start: Tensor | None, *, max_products: int) -> Eigenpairs: ...
 
 
 class _Projected(BaseOptimizer):
@@ -129,7 +130,10 @@ class _Projected(BaseOptimizer):
         # The first basis may stay for many steps, so its search gets more products; later searches start close.
         budget = self._products or (max(60, 20 * self._wide) if before is None else max(8, 2 * self._wide))
         start = None if before is None else torch.cat([before, memory.get("runner_up", before[:0])]).T
-        pairs = self._operator.top(self._wide, self._tol, start, max_matvecs=budget)
+        # Operators of one's own may still take the name of version 0.1; until 0.3.
+        old = "max_matvecs" in inspect.signature(self._operator.top).parameters
+        limit: dict[str, Any] = {"max_matvecs" if old else "max_products": budget}
+        pairs = self._operator.top(self._wide, self._tol, start, **limit)
         if pairs.outcome == "non-finite":  # the gradient will not be finite either
             return self._empty() if before is None else before
         # Ritz vectors are orthonormal up to rounding in the products' precision; a projection needs more.

@@ -65,7 +65,7 @@ class Change:
         return "better" if (self.change < 0) != higher else "worse"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """Comparison of two predictions of the same rows; ``comparison["nll"]`` is the `Change` of one metric.
 
@@ -86,6 +86,14 @@ class Comparison:
     n: int
     level: float
     resamples: int
+
+    def __repr__(self) -> str:
+        lines = [f"{'metric':<13}{'before':>9}{'after':>9}{'change':>9}  {f'{self.level:.0%} interval':<20}verdict"]
+        for each in self.changes:
+            span = f"{each.low:+.4f} to {each.high:+.4f}"
+            numbers = f"{each.before:>9.4f}{each.after:>9.4f}{each.change:>+9.4f}"
+            lines.append(f"{each.metric:<13}{numbers}  {span:<20}{each.verdict}")
+        return "\n".join([*lines, f"{self.answers_changed:,} of {self.n:,} predicted classes change"])
 
     def __getitem__(self, metric: str) -> Change:
         for change in self.changes:

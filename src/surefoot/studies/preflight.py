@@ -22,7 +22,7 @@ class _NoCurvature:
     def __init__(self, model: nn.Module) -> None:
         self.parameters: Mapping[str, Tensor] = {n: p for n, p in model.named_parameters() if p.requires_grad}
 
-    def top(self, k: int, tol: float, start: Tensor | None, *, max_matvecs: int) -> Eigenpairs:
+    def top(self, k: int, tol: float, start: Tensor | None, *, max_products: int) -> Eigenpairs:
         """Never asked: the rule is built and thrown away."""
         raise AssertionError("a rule must not ask for curvature while it is built")
 

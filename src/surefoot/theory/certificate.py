@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections import Counter
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Certificate", "Hypothesis", "inequality", "pointwise"]
+__all__ = ["Certificate", "Certificates", "Hypothesis", "inequality", "pointwise"]
 
 _UNDERFLOW = 1e-300  # below this float64 has no digits left to compare
 _ROUNDING = 16 * float(np.finfo(np.float64).eps)
@@ -97,6 +99,12 @@ class Certificate:
             return 0.0
         return self.left / self.right if self.right > 0 and self.left >= 0 else math.nan
 
+    @property
+    def explanation(self) -> str:
+        """The verdict, with the hypotheses that fail and the note."""
+        failed = "; ".join(f"not so: {each.text}" for each in self.hypotheses if not each.holds)
+        return "; ".join(part for part in (self.verdict, failed, self.note) if part)
+
     def under(self, *hypotheses: Hypothesis) -> Certificate:
         """Return a copy with more hypotheses.
 
@@ -107,6 +115,53 @@ class Certificate:
             The certificate under all conditions.
         """
         return replace(self, hypotheses=(*self.hypotheses, *hypotheses))
+
+
+class Certificates(list[Certificate]):
+    """A list of certificates that prints as a table.
+
+    Example:
+        >>> Certificates([Certificate("Lemma 1", "a ≤ b", 1.0, 2.0), Certificate("Lemma 1", "a ≤ c", 1.0, 4.0)])
+        statement                                                            left      right left/right  verdict
+        Lemma 1
+          a ≤ b                                                                 1          2        0.5  holds
+          a ≤ c                                                                 1          4       0.25  holds
+        2 holds.
+    """
+
+    def __repr__(self) -> str:
+        counts = Counter(each.verdict for each in self)
+        return "\n".join([*self.lines(), ", ".join(f"{n} {verdict}" for verdict, n in counts.most_common()) + "."])
+
+    def lines(self) -> list[str]:
+        """The table, a line for each certificate under the name of its statement.
+
+        Returns:
+            Lines of text, the heading first.
+        """
+        lines = [f"{'statement':62}{'left':>11}{'right':>11}{'left/right':>11}  verdict"]
+        name = ""
+        for each in self:
+            if each.name != name:
+                lines.append(each.name)
+                name = each.name
+            text = ("  tighter: " if each.form == "tighter" else "  ") + each.statement
+            ratio = "" if math.isnan(each.tightness) else f"{each.tightness:.3g}"
+            lines.append(f"{text:62}{each.left:>11.4g}{each.right:>11.4g}{ratio:>11}  {each.explanation}")
+        return lines
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain values.
+
+        Returns:
+            The certificates under ``"certificates"``, each with its slack, verdict and tightness.
+        """
+        return {
+            "certificates": [
+                {**asdict(each), "slack": each.slack, "verdict": each.verdict, "tightness": each.tightness}
+                for each in self
+            ]
+        }
 
 
 def inequality(

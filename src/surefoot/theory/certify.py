@@ -15,7 +15,7 @@ from surefoot.loss import CrossEntropy, LossLike, SquaredError, as_loss
 from surefoot.margins.lipschitz import lipschitz
 from surefoot.margins.robust import robust
 from surefoot.predictions import Predictions
-from surefoot.theory.certificate import Certificate
+from surefoot.theory.certificate import Certificates
 from surefoot.theory.interpolating import interpolating
 from surefoot.theory.lemmas import lemmas
 from surefoot.theory.overlap import overlap
@@ -41,7 +41,7 @@ def certify(
     confidence: float = 0.95,
     loss: LossLike = "ce",
     bins: int = 15,
-) -> list[Certificate]:
+) -> Certificates:
     """Check all statements of Morosini et al. (2026) on a model and its data.
 
     The statements are Theorems 4.1 and 4.2, Lemmas B.1–B.5, Remark B.6, Proposition B.7, Corollary B.8 and Appendix D.
@@ -64,7 +64,7 @@ def certify(
         bins: number of bins of the ECE, from 1 to 10,000.
 
     Returns:
-        One certificate for every statement and form, in the order of the statements.
+        One certificate for every statement and form, in the order of the statements: a list that prints as a table.
 
     Raises:
         BadInput: when an argument is not as described, or no bound is known for a layer, which the error names.
@@ -106,7 +106,7 @@ def certify(
         certificates += squared_error(curvature, predictions.classes)
     if test is not None and ball is not None:
         certificates += transfer((inputs, labels), test, Predictions.of(model, *test), ball, eps, norm, bins)
-    return certificates
+    return Certificates(certificates)
 
 
 def curvature_of(model: nn.Module, inputs: Any, labels: Any, loss: LossLike = "ce") -> Curvature:
@@ -121,7 +121,7 @@ def curvature_of(model: nn.Module, inputs: Any, labels: Any, loss: LossLike = "c
     Returns:
         The curvature, with the residual of the eigenpair.
     """
-    top = GaussNewton(model, inputs, labels, loss).top(1, tol=1e-3, max_matvecs=300)
+    top = GaussNewton(model, inputs, labels, loss).top(1, tol=1e-3, max_products=300)
     norms = jacobian_norms(model, inputs).double().numpy()
     return Curvature(float(top.values[0]), float(top.residuals[0]), norms)
 

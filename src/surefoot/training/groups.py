@@ -158,7 +158,7 @@ class LargestOfHessian(Group):
     name = "hessian"
     largest: ClassVar[bool] = True
     tol: ClassVar[float] = 1e-2
-    max_matvecs: ClassVar[int] = 24
+    max_products: ClassVar[int] = 24
 
     def __init__(self, measured: Measured, schedule: Schedule) -> None:
         super().__init__(measured, schedule)
@@ -171,7 +171,7 @@ class LargestOfHessian(Group):
         return self.measured.cost_of_passes("train") + self._edge(operator, record)
 
     def _edge(self, operator: Hessian, record: Record) -> float:
-        pairs, start = operator.follow(self._start, self.tol, self.largest, max_matvecs=self.max_matvecs)
+        pairs, start = operator.follow(self._start, self.tol, self.largest, max_products=self.max_products)
         record |= {self.name: float(pairs.values[0]), f"{self.name}_residual": float(pairs.residuals[0])}
         self._start = start
         return self.measured.cost_of_passes("train") * pairs.matvecs
@@ -192,7 +192,7 @@ class SmallestOfHessian(LargestOfHessian):
     name = "hessian_min"
     largest = False
     tol = 0.1
-    max_matvecs = 40
+    max_products = 40
 
     def read(self, record: Record) -> float:
         """A product for each step of Lanczos."""

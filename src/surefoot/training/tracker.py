@@ -21,11 +21,14 @@ from surefoot.runs.writer import RunWriter
 from surefoot.training.groups import GROUPS_BY_NAME
 from surefoot.training.loggers import Logger, Loggers
 from surefoot.training.measured import Measured, measure
-from surefoot.training.schedule import Budget, Schedule, schedules_of
+from surefoot.training.schedule import Budget, Every, Schedule, schedules_of
 from surefoot.training.splits import Split, as_split
 from surefoot.validation import as_path, check_int
 
 __all__ = ["Schedule", "Split", "Tracker", "as_split"]
+
+# What the text of a tracker shows of its last reading.
+_SHOWN = ("train.accuracy", "test.accuracy", "train.ece", "test.ece", "sharpness")
 
 
 class Tracker:
@@ -133,6 +136,17 @@ class Tracker:
         self.readings: list[dict[str, Any]] = []
         self.price = 0.0
         self.gradients = 0
+
+    def __repr__(self) -> str:
+        rows = ", ".join(f"{part}={len(labels)}" for part, labels in self._measured.labels.items())
+        schedules = {name: group.schedule for name, group in self._groups.items()}
+        every = {name: each.steps if isinstance(each, Every) else each for name, each in schedules.items()}
+        lines = [f"Tracker({rows}, loss={self._measured.loss!r}, every={every})"]
+        if self.readings:
+            last = self.readings[-1]
+            shown = ", ".join(f"{name} {last[name]:.4g}" for name in _SHOWN if name in last)
+            lines.append(f"  {len(self.readings)} readings, the last at step {last['step']}: {shown}")
+        return "\n".join(lines)
 
     def __enter__(self) -> Tracker:
         with self._ranks.agreeing():
