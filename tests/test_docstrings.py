@@ -16,8 +16,10 @@ import pytest
 DONE = [
     "surefoot.columns",
     "surefoot.ensembles",
+    "surefoot.evaluation",
     "surefoot.files",
     "surefoot.integrations",
+    "surefoot.loss",
     "surefoot.losses",
     "surefoot.margins",
     "surefoot.metrics",

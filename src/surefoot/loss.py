@@ -228,9 +228,17 @@ class CrossEntropy(Loss):
 
 
 def softmax_hessian_product(logits: Tensor, u: Tensor) -> Tensor:
-    """(n, k) p ⊙ (u − ⟨p, u⟩), with u taken relative to its value at the likeliest class.
+    """Multiply by diag(p) − p pᵀ, the Hessian of the cross-entropy in the logits.
 
-    A constant added to u changes nothing but rounding: where that p is nearly 1, u − ⟨p, u⟩ would cancel.
+    u is taken relative to its value at the likeliest class. A constant added to u changes nothing but rounding; where
+    that p is nearly 1, u − ⟨p, u⟩ would cancel.
+
+    Args:
+        logits: (n, k) logits, with p their softmax.
+        u: (n, k) vectors, one for each example.
+
+    Returns:
+        (n, k) p ⊙ (u − ⟨p, u⟩).
     """
     p = logits.softmax(dim=1)
     u = u - u.gather(1, logits.argmax(dim=1, keepdim=True))
@@ -487,9 +495,17 @@ def _check_log_probabilities(logits: Tensor) -> None:
 
 
 def check_convex(loss: Loss, labels: Tensor | None, like: Tensor) -> None:
-    """A clear error if some uᵀH_z u is negative at random logits shaped as ``like`` (n, k): then G is none.
+    """Check on random logits that a loss is convex in the logits; otherwise its Gauss–Newton matrix is none.
 
-    Not at the model's own logits: where those are saturated, only rounding is left of H_z.
+    The model's own logits would not do: where they are saturated, only rounding is left of H_z.
+
+    Args:
+        loss: the loss; one with ``convex = True`` is not tried.
+        labels: (n,) labels of a few examples, or None for a loss whose Hessian in the logits needs none.
+        like: (n, k) tensor whose shape, dtype and device the random logits have.
+
+    Raises:
+        BadInput: if some uᵀ H_z u is negative.
     """
     if loss.convex:
         return
@@ -506,7 +522,14 @@ def check_convex(loss: Loss, labels: Tensor | None, like: Tensor) -> None:
 
 
 def wide(logits: Tensor) -> Tensor:
-    """Half-precision logits in float32, others as they are."""
+    """Convert half-precision logits to float32.
+
+    Args:
+        logits: any floating-point tensor.
+
+    Returns:
+        The logits in float32 if they are float16 or bfloat16; otherwise the tensor itself.
+    """
     return logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
 
 
@@ -535,7 +558,14 @@ def _checked(logits: Any, labels: Any) -> tuple[Tensor, Tensor]:
 
 
 def whole_labels(labels: Any) -> None:
-    """An error that says what to do unless labels are integers (n,): torch would take soft ones for granted."""
+    """Check that labels are a tensor of integers (n,): torch's cross-entropy takes soft labels without an error.
+
+    Args:
+        labels: the labels as given.
+
+    Raises:
+        BadInput: if they are no integer tensor with one axis.
+    """
     if not isinstance(labels, Tensor):
         raise BadInput(f"labels must be a tensor of shape (n,); got {type(labels).__name__}")
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:

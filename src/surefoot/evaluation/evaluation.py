@@ -97,7 +97,11 @@ class Evaluation:
         return found
 
     def print_to(self, console: Console) -> None:
-        """Print the table, the diagram and the sentences on a console of rich."""
+        """Print the table, the diagram and the sentences.
+
+        Args:
+            console: a console of the package rich.
+        """
         from rich.table import Table
         from rich.text import Text
 

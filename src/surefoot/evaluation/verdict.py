@@ -1,4 +1,4 @@
-"""Two plain sentences on a set of predictions: which way it errs, and whether that is more than noise."""
+"""A verdict in sentences: which way predictions err, whether that is more than noise, and what to do."""
 
 from __future__ import annotations
 
@@ -16,9 +16,17 @@ __all__ = ["Verdict", "verdict"]
 
 @dataclass(frozen=True)
 class Verdict:
-    """``gap`` = mean confidence − accuracy with an interval; ``chance`` = what calibration would show.
+    """Direction and size of the miscalibration of a set of predictions.
 
-    ``direction`` is ``"over"``, ``"under"`` or ``"neither"`` (the interval of the gap holds 0).
+    Attributes:
+        confidence: mean confidence.
+        accuracy: share of rows that are right.
+        gap: mean confidence − accuracy.
+        gap_low: lower end of the interval of the gap.
+        gap_high: upper end of the interval of the gap.
+        chance: ECE that a calibrated model would show on as many rows.
+        n: number of rows.
+        level: coverage of the interval.
     """
 
     confidence: float
@@ -32,7 +40,7 @@ class Verdict:
 
     @property
     def direction(self) -> str:
-        """Which way the model errs on average."""
+        """``"over"``, ``"under"``, or ``"neither"`` where the interval of the gap contains 0."""
         return "over" if self.gap_low > 0 else "under" if self.gap_high < 0 else "neither"
 
     @property
@@ -78,9 +86,25 @@ class Verdict:
 
 
 def verdict(p: Predictions, bins: int = 15, level: float = 0.95, seed: int = 0) -> Verdict:
-    """Judge ``p``: the gap, its interval from Wilson's of the accuracy, and `chance_ece` with the given bins.
+    """Judge predictions by the gap of confidence and accuracy, and by `surefoot.metrics.chance_ece`.
 
-    Wilson's interval has a width even where every row is right; the spread of the residuals would have none.
+    The interval of the gap is Wilson's interval of the accuracy, which has a width even where every row is right; the
+    spread of the residuals has none there.
+
+    Args:
+        p: the predictions.
+        bins: number of bins of the ECE.
+        level: coverage of the interval, between 0 and 1.
+        seed: of the draws behind ``chance``.
+
+    Returns:
+        The verdict.
+
+    Example:
+        >>> p = Predictions([[2.0, 0.0], [0.0, 1.0]] * 50, [0, 0] * 50)
+        >>> judged = verdict(p)
+        >>> judged.direction, round(judged.gap, 4), judged.beyond_chance
+        ('over', 0.3059, True)
     """
     right, claimed = float(accuracy(p)), float(mean_confidence(p))
     low, high = wilson(np.float64(right), np.float64(len(p)), level)  # type: ignore[arg-type]
