@@ -167,3 +167,12 @@ def test_logits_of_models_that_answer_with_tuples():
     headless = Logits(network().bert, ("input_ids", "attention_mask"))
     with pytest.raises(BadInput, match="an output with logits, as classifiers do; got BaseModelOutput"):
         headless(stacked)
+
+
+def test_any_loss_reads_as_its_name_does(tmp_path):
+    """torch's own loss, as everywhere; tests/test_loss.py has the table."""
+    given = (torch.nn.CrossEntropyLoss(reduction="none"), sf.losses.CrossEntropy(), "ce")
+    callbacks = [SurefootCallback(TRAIN, TEST, every=12, loss=loss) for loss in given]
+    fit(tmp_path, *callbacks)
+    first, *others = (callback.tracker.readings for callback in callbacks)
+    assert all(readings == first for readings in others)

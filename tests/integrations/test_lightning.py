@@ -358,3 +358,13 @@ def test_a_failing_logger_of_the_trainer_is_called_by_its_name(tmp_path):
 
     with pytest.warns(RuntimeWarning, match="logger Broken failed with OSError: full"):
         fit(Module(), SurefootCallback(TRAIN, TEST, every=6), logger=Broken(tmp_path), log_every_n_steps=1000)
+
+
+def test_any_loss_reads_as_its_name_does():
+    """Those of torch and ours, as everywhere; tests/test_loss.py has the table."""
+    for loss, name in ((nn.CrossEntropyLoss(reduction="sum"), "ce"), (sf.losses.SquaredError("half"), "mse-half")):
+        callbacks = [SurefootCallback(TRAIN, TEST, every=6, loss=given, name=str(given)) for given in (loss, name)]
+        fit(Module(), *callbacks, epochs=1)
+        by_object, by_name = (callback.tracker.readings for callback in callbacks)
+        assert by_object == by_name
+        assert by_object[-1]["sharpness"] > 0
