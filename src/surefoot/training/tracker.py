@@ -35,11 +35,10 @@ class Tracker:
     """Readings of calibration, margins and curvature at chosen steps of a training loop.
 
     Entering records step 0; ``t.step(i)``, called after update i, records step i + 1 if a reading is due there, or was
-    due since the call before. Parameters,
-    buffers, gradients, modes and random state are left as they are. Readings go to ``t.readings`` and, with ``out``, to
-    ``out/journal.jsonl`` (histograms to ``arrays.jsonl``). ``price`` is what they cost so far, in gradient steps;
-    ``gradients`` counts those of a loop that keeps count, as ours does, and then both are recorded, so that rules can
-    be compared at equal cost.
+    due since the call before. Parameters, buffers, gradients, modes and random state are left as they are. Readings go
+    to ``t.readings`` and, with ``out``, to ``out/journal.jsonl`` (histograms to ``arrays.jsonl``). ``price`` is what
+    they cost so far, in gradient steps; ``gradients`` counts those of a loop that keeps count, as ours does, and then
+    both are recorded, so that optimizers can be compared at equal cost.
 
     Args:
         model: from inputs to logits (n, k).
@@ -67,7 +66,8 @@ class Tracker:
         ranks: every rank of torch.distributed has a tracker and gives its own part of the examples; ``batch_size`` is
             that of all together. Readings are those of all examples, the same on every rank; rank 0 writes and logs.
 
-    >>> model = nn.Linear(4, 3)
+    >>> import torch
+    >>> model = torch.nn.Linear(4, 3)
     >>> x, y = torch.randn(60, 4), torch.arange(60) % 3
     >>> with Tracker(model, train=(x, y), test=(x, y), every=5) as t:
     ...     for step in range(10):
