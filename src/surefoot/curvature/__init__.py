@@ -1,4 +1,4 @@
-"""Curvature of a network on data: Gauss–Newton and Hessian as operators, and what is read off them."""
+"""Curvature of a network on data: Gauss–Newton and Hessian as operators, and what these operators measure."""
 
 from typing import TYPE_CHECKING
 

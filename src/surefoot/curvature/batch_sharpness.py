@@ -25,9 +25,16 @@ __all__ = ["BatchSharpness", "batch_sharpness"]
 
 @dataclass(frozen=True)
 class BatchSharpness:
-    """The estimate, its standard error, and how it was made.
+    """The estimate of batch sharpness, its standard error, and how it was computed.
 
-    ``batches`` were drawn; ``flat`` of them had a zero gradient, where the ratio is undefined, and were left out.
+    Attributes:
+        value: the estimate; NaN if every gradient was zero.
+        standard_error: of ``value``; 0 for a single batch of all rows.
+        batches: number of batches that were drawn.
+        flat: number of drawn batches with a zero gradient. The ratio is undefined for them, so they were left out.
+        kind: as given to `batch_sharpness`.
+        matrix: as given to `batch_sharpness`.
+        batch_size: as given to `batch_sharpness`.
     """
 
     value: float
@@ -58,18 +65,40 @@ def batch_sharpness(
     batch_norm: str = "eval",
     ranks: bool = False,
 ) -> BatchSharpness:
-    """E_B[g_Bᵀ H_B g_B / ‖g_B‖²] over random batches B; SGD with step η holds it near 2/η.
+    """E_B[g_Bᵀ H_B g_B / ‖g_B‖²] over random batches B; SGD with step η keeps this value near 2/η.
 
     Args:
-        batch_size: rows per batch, drawn without replacement; all rows make a single batch, and no error.
+        model: any module from inputs to logits (n, k).
+        inputs: (n, ...) tensor or array.
+        labels: (n,) integers.
+        batch_size: rows per batch, drawn without replacement; all rows make a single batch, without an error.
+        seed: of the batches; the training's own randomness is not touched.
+        loss: as of `GaussNewton`.
         kind: ``"mean of ratios"`` (the definition); ``"ratio of means"``, E[gᵀHg]/E[‖g‖²]; or ``"momentum"``,
             E[sᵀHs/(sᵀg)] with the step direction s = momentum·velocity + g.
         matrix: ``"hessian"`` or ``"gauss-newton"`` of the same batch as the gradient.
         velocity: (d,) the optimizer's buffer, for ``"momentum"``.
-        tol: stop when the standard error is at most ``tol`` times the value, after ``min_batches``.
-        seed: of the batches; the training's own randomness is not touched.
-        batch_norm: ``"train"`` for the curvature that training with batch norm feels.
-        ranks: as of `GaussNewton`; batches are drawn from the rows of all ranks, which share each of them equally.
+        momentum: the optimizer's momentum, for ``"momentum"``.
+        tol: stop when the standard error is at most ``tol`` times the value, after ``min_batches``; above 0.
+        min_batches: minimum of batches before ``tol`` may stop the estimate.
+        max_batches: maximum of batches, at least 1.
+        batch_norm: ``"train"`` for the curvature of training with batch norm, or ``"eval"``.
+        ranks: as of `GaussNewton`; batches are drawn from the rows of all ranks, which share each batch equally.
+
+    Returns:
+        The estimate.
+
+    Raises:
+        BadInput: if an argument is out of its range, ``labels`` are missing, or ``velocity`` and ``kind`` do not match.
+
+    Example:
+        >>> model = nn.Linear(2, 2, bias=False)
+        >>> x, y = torch.eye(2), torch.tensor([0, 1])
+        >>> round(batch_sharpness(model, x, y, batch_size=2, loss="mse-sum").value, 4)
+        1.0
+
+    References:
+        Andreyev and Beneventano (2024), "Edge of Stochastic Stability: Revisiting the Edge of Stability for SGD".
     """
     model, over = unwrapped(model), all_ranks() if ranks else ALONE
     dim = sum(parameter.numel() for parameter in select(model).values())
@@ -90,9 +119,9 @@ def batch_sharpness(
         raise BadInput("velocity goes with kind='momentum', and that kind needs it")
     if velocity is not None and velocity.shape != (dim,):
         raise BadInput(f"velocity must have shape ({dim},), one number a parameter; got {tuple(velocity.shape)}")
-    chosen = as_loss(loss, separable=True)
-    if chosen.reads_classes:
-        # Here, and not in the batches, which know a row by another number.
+    separable = as_loss(loss, separable=True)
+    if separable.reads_classes:
+        # Check here, since a batch numbers its rows differently.
         with over.agreeing():
             data.check_classes(check_repeatable(model, data, batch_norm))
     above: list[float] = []
@@ -102,7 +131,7 @@ def batch_sharpness(
         drawn += 1
         assert data.labels is not None
         x, y = over.picked(data.inputs, counts, rows), over.picked(data.labels, counts, rows)
-        hessian = Hessian(model, x, y, chosen, batch_norm=batch_norm, ranks=ranks)
+        hessian = Hessian(model, x, y, separable, batch_norm=batch_norm, ranks=ranks)
         g = hessian.gradient()
         s = g if velocity is None else momentum * velocity.to(g) + g
         size = float(s.double() @ g.double())
@@ -110,7 +139,7 @@ def batch_sharpness(
             flat += 1
             continue
         product = (
-            hessian if matrix == "hessian" else GaussNewton(model, x, y, chosen, batch_norm=batch_norm, ranks=ranks)
+            hessian if matrix == "hessian" else GaussNewton(model, x, y, separable, batch_norm=batch_norm, ranks=ranks)
         )
         above.append(float(s.double() @ product.matvec(s).double()))
         below.append(size)
@@ -125,14 +154,14 @@ def batch_sharpness(
     return BatchSharpness(value, error, drawn, flat, kind, matrix, batch_size)
 
 
-def _batches(n: int, size: int, seed: int, most: int) -> Iterator[Tensor]:
+def _batches(n: int, size: int, seed: int, max_batches: int) -> Iterator[Tensor]:
     generator = torch.Generator().manual_seed(seed)
-    for _ in range(1 if size == n else most):
+    for _ in range(1 if size == n else max_batches):
         yield torch.randperm(n, generator=generator)[:size]
 
 
 def _estimate(above: list[float], below: list[float], kind: str) -> tuple[float, float]:
-    """Value and standard error; of the ratio of means by the delta method."""
+    """Value and standard error; the error of the ratio of means comes from the delta method."""
     if not above:
         return math.nan, math.nan
     a, b = torch.tensor(above, dtype=torch.float64), torch.tensor(below, dtype=torch.float64)

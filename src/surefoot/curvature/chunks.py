@@ -1,4 +1,4 @@
-"""A model on data, a chunk of examples at a time, evaluated so that nothing about the model changes."""
+"""A model on data, a chunk of examples at a time, evaluated so that the model does not change."""
 
 from __future__ import annotations
 
@@ -23,13 +23,19 @@ __all__ = ["Data", "frozen", "plain_mode", "saved_bytes", "ties_rows", "uncompil
 
 # A model's modes, hooks and parameters are swapped while it is used, and forward mode has one level for all threads.
 _LOCK = threading.RLock()
-# Larger buffers (tables, masks) are not what a forward pass counts or averages in.
+# Elements. Larger buffers are tables or masks, in which no forward pass counts or averages.
 _SMALL_BUFFER = 65_536
 
 
 @dataclass(frozen=True)
 class Data:
-    """Inputs (n, ...) and labels (n,) or None, on the model's device, and how many rows go in a chunk."""
+    """Inputs and labels on the model's device, and the size of a chunk.
+
+    Attributes:
+        inputs: (n, ...).
+        labels: (n,) int64, or None.
+        rows: rows per chunk, from 1 to n.
+    """
 
     inputs: Tensor
     labels: Tensor | None
@@ -37,7 +43,20 @@ class Data:
 
     @classmethod
     def of(cls, model: nn.Module, inputs: Any, labels: Any, rows: int | None) -> Data:
-        """Check and move the data; the dtype of floating inputs becomes the parameters'."""
+        """Check and move the data.
+
+        Args:
+            model: its first parameter decides the device, and the dtype of floating-point inputs.
+            inputs: (n, ...) tensor or array, finite, at least one row.
+            labels: (n,) integers, or None.
+            rows: rows per chunk, at least 1; None for all rows.
+
+        Returns:
+            The data.
+
+        Raises:
+            BadInput: if the inputs, the labels or ``rows`` are invalid.
+        """
         first = next(model.parameters())
         try:
             x = torch.as_tensor(inputs)
@@ -63,7 +82,14 @@ class Data:
         return cls(x, y, min(rows or len(x), len(x)))
 
     def check_classes(self, classes: int) -> None:
-        """A clear error if a label is not one of the classes."""
+        """Refuse labels that are not classes of the model.
+
+        Args:
+            classes: number of classes.
+
+        Raises:
+            BadInput: if a label lies outside 0..classes − 1.
+        """
         if self.labels is None:
             return
         wrong = ((self.labels < 0) | (self.labels >= classes)).nonzero()
@@ -75,7 +101,15 @@ class Data:
             )
 
     def some(self, count: int, seed: int = 0) -> Data:
-        """Up to ``count`` random rows as one chunk."""
+        """Up to ``count`` random rows as one chunk.
+
+        Args:
+            count: maximum of rows.
+            seed: of the choice.
+
+        Returns:
+            The data of these rows.
+        """
         rows = torch.randperm(len(self), generator=torch.Generator().manual_seed(seed))[:count].to(self.inputs.device)
         return Data(self.inputs[rows], None if self.labels is None else self.labels[rows], len(rows))
 
@@ -83,7 +117,11 @@ class Data:
         return len(self.inputs)
 
     def chunks(self) -> Iterator[tuple[Tensor, Tensor | None]]:
-        """(inputs, labels) of each chunk, in order."""
+        """The chunks, in order.
+
+        Returns:
+            An iterator over (inputs, labels) of the chunks.
+        """
         for at in range(0, len(self), self.rows):
             part = slice(at, at + self.rows)
             yield self.inputs[part], None if self.labels is None else self.labels[part]
@@ -91,10 +129,20 @@ class Data:
 
 @contextlib.contextmanager
 def frozen(model: nn.Module, batch_norm: str) -> Iterator[None]:
-    """Eval mode throughout, so that dropout is off; batch norm by its running or by the chunk's statistics.
+    """Freeze the model inside the block: eval mode without dropout, batch norm by running or by the chunk's statistics.
 
-    Buffers, modes and the random state are put back afterwards. Attention is computed by its plain formula, since the
-    fused kernels cannot be differentiated twice. One thread at a time.
+    Buffers, modes and the random state are restored afterwards. Attention uses its plain formula, since the fused
+    kernels cannot be differentiated twice. One thread at a time may be inside.
+
+    Args:
+        model: the model.
+        batch_norm: ``"eval"`` (running statistics) or ``"train"`` (statistics of the chunk).
+
+    Returns:
+        A context manager.
+
+    Raises:
+        BadInput: if ``batch_norm`` is another word.
     """
     if batch_norm not in ("eval", "train"):
         raise BadInput(f"batch_norm must be 'eval' or 'train'; got {batch_norm!r}")
@@ -103,7 +151,7 @@ def frozen(model: nn.Module, batch_norm: str) -> Iterator[None]:
         tracked = [(module, module.running_mean, module.running_var, module.track_running_stats) for module in norms]
         try:
             for module in norms:
-                # Without running statistics there is nothing to update, and a kept graph refers to none.
+                # Without running statistics a pass updates nothing, and a kept graph refers to no statistics.
                 module.training, module.track_running_stats = True, False
                 module.running_mean = module.running_var = None
             yield
@@ -114,7 +162,11 @@ def frozen(model: nn.Module, batch_norm: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def plain_mode() -> Iterator[None]:
-    """Neither autocast nor inference mode, whatever surrounds the call: curvature needs full precision and graphs."""
+    """Disable autocast and inference mode inside the block: curvature needs full precision and graphs.
+
+    Returns:
+        A context manager, which also works as a decorator.
+    """
     with contextlib.ExitStack() as stack:
         for device in ("cpu", "cuda", "mps"):
             if torch.is_autocast_enabled(device):
@@ -125,12 +177,27 @@ def plain_mode() -> Iterator[None]:
 
 
 def ties_rows(model: nn.Module) -> bool:
-    """Whether some batch norm has no running statistics, and so uses those of the rows even in eval mode."""
+    """Whether some batch norm has no running statistics, and therefore uses the rows' statistics even in eval mode.
+
+    Args:
+        model: the model.
+
+    Returns:
+        True or False.
+
+    Example:
+        >>> ties_rows(nn.BatchNorm1d(2)), ties_rows(nn.BatchNorm1d(2, track_running_stats=False))
+        (False, True)
+    """
     return any(isinstance(module, _BatchNorm) and module.running_mean is None for module in model.modules())
 
 
 def uncompiled() -> AbstractContextManager[None]:
-    """Run what torch.compile made as it was written: its graphs call no hooks and have no second derivatives."""
+    """Run compiled models eagerly inside the block: compiled graphs call no hooks and have no second derivatives.
+
+    Returns:
+        A context manager.
+    """
     if "torch._dynamo" not in sys.modules:  # nothing was compiled, and the import takes seconds
         return contextlib.nullcontext()
     stance: AbstractContextManager[None] = torch.compiler.set_stance("force_eager")
@@ -139,7 +206,7 @@ def uncompiled() -> AbstractContextManager[None]:
 
 @contextlib.contextmanager
 def _alone() -> Iterator[None]:
-    """Hold what belongs to the process: the lock, the modes, the kernels of attention."""
+    """Reserve what belongs to the process: the lock, the modes, the attention kernels."""
     with _LOCK, plain_mode(), sdpa_kernel(SDPBackend.MATH):
         fast = torch.backends.mha.get_fastpath_enabled()
         torch.backends.mha.set_fastpath_enabled(False)
@@ -151,7 +218,7 @@ def _alone() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _own_buffers(model: nn.Module) -> Iterator[None]:
-    """Let the model work on copies of its small buffers, so that what its forward does to them is forgotten."""
+    """Let the model work on copies of its small buffers, so that changes by its forward pass are discarded."""
     places = [
         (module._buffers, name, buffer)
         for module in model.modules()
@@ -170,10 +237,16 @@ def _own_buffers(model: nn.Module) -> Iterator[None]:
 
 @contextlib.contextmanager
 def saved_bytes(parameters: list[Tensor]) -> Iterator[list[int]]:
-    """Count the bytes that autograd saves inside the block, storages of the parameters aside.
+    """Count the bytes that autograd saves inside the block, without the storages of the parameters.
 
-    For a graph that is thrown away: what is saved is detached, since a graph whose hook hands back its own output
-    holds itself alive.
+    The graph must be discarded afterwards. Saved tensors are detached, since a graph whose hook returns its own output
+    keeps itself alive.
+
+    Args:
+        parameters: tensors whose storages do not count.
+
+    Returns:
+        A context manager that yields a list with the number of bytes so far.
     """
     known = {tensor.untyped_storage().data_ptr() for tensor in parameters}
     total = [0]

@@ -1,8 +1,8 @@
 """One chunk's logits as a linear map of the parameters: products with J and Jᵀ on a graph that is kept.
 
-With g(u) = Jᵀu built once as a graph in u, differentiating ⟨g(u), v⟩ by u gives J v: two backward passes over
-the kept activations make a Gauss–Newton product, about the cost of one gradient step, and no forward pass.
-Where an operation cannot be differentiated twice, or only at a higher price, J v comes from forward mode instead.
+The graph of g(u) = Jᵀu in u is built once; differentiating ⟨g(u), v⟩ by u gives J v. Two backward passes over the kept
+activations make a Gauss–Newton product. This costs about one gradient step, without a forward pass. If an operation
+cannot be differentiated twice, or only at a higher cost, J v comes from forward mode instead.
 """
 
 from __future__ import annotations
@@ -40,8 +40,23 @@ class Linearised:
     """J of ``forward(tensors)`` → logits (b, k) at the tensors' present values.
 
     Args:
-        twice: whether J v may come from differentiating the graph of Jᵀu (see `differentiable_twice`); else it
+        forward: the logits as a function of the tensors.
+        tensors: the tensors that J differentiates by.
+        twice: whether J v may come from differentiating the graph of Jᵀu (see `differentiable_twice`); otherwise J v
             comes from forward mode.
+
+    Attributes:
+        logits: (b, k).
+
+    Raises:
+        BadInput: if the logits have another number of dimensions.
+
+    Example:
+        >>> w = torch.ones(2, 2, requires_grad=True)
+        >>> linear = Linearised(lambda tensors: torch.eye(2) @ tensors[0], [w])
+        >>> linear.jvp([torch.eye(2)])
+        tensor([[1., 0.],
+                [0., 1.]])
     """
 
     def __init__(self, forward: Forward, tensors: Sequence[Tensor], twice: bool = True) -> None:
@@ -50,17 +65,27 @@ class Linearised:
             self.logits = check_logits(forward(self._tensors))
             if twice:
                 self._dual = torch.zeros_like(self.logits, requires_grad=True)
-                found = torch.autograd.grad(
+                transposed = torch.autograd.grad(
                     self.logits, self._tensors, self._dual, create_graph=True, allow_unused=True
                 )
-                self._linked = [value is not None and value.requires_grad for value in found]
-                # Places in the graph instead of the values of Jᵀu, which would hold a copy of the parameters.
+                self._linked = [value is not None and value.requires_grad for value in transposed]
+                # Edges of the graph replace the values of Jᵀu, which would occupy as much memory as the parameters.
                 self._transposed = [
-                    get_gradient_edge(value) for value in found if value is not None and value.requires_grad
+                    get_gradient_edge(value) for value in transposed if value is not None and value.requires_grad
                 ]
 
     def jvp(self, parts: Sequence[Tensor]) -> Tensor:
-        """(b, k) J v for v given in the shapes of the tensors."""
+        """The product J v.
+
+        Args:
+            parts: v in the shapes of the tensors.
+
+        Returns:
+            (b, k).
+
+        Raises:
+            BadInput: if an operation of the model has neither a second derivative nor forward mode.
+        """
         if not self._twice:
             return self._forward_jvp(parts)
         chosen = [part for part, linked in zip(parts, self._linked, strict=True) if linked]
@@ -69,7 +94,14 @@ class Linearised:
         return torch.autograd.grad(self._transposed, self._dual, chosen, retain_graph=True)[0]
 
     def vjp(self, u: Tensor) -> tuple[Tensor | None, ...]:
-        """Jᵀ u in the shapes of the tensors; None where the logits do not depend on one."""
+        """The product Jᵀ u.
+
+        Args:
+            u: (b, k).
+
+        Returns:
+            Jᵀ u in the shapes of the tensors; None where the logits do not depend on a tensor.
+        """
         return torch.autograd.grad(self.logits, self._tensors, u, retain_graph=True, allow_unused=True)
 
     def _forward_jvp(self, parts: Sequence[Tensor]) -> Tensor:
@@ -90,29 +122,52 @@ class Linearised:
 def differentiable_twice(forward: Forward, tensors: Sequence[Tensor]) -> bool:
     """Whether J v may come from two backward passes; meant for a few rows.
 
-    An operation without a second derivative may raise, but it may also cut the graph in silence (a function marked
-    once_differentiable does): only the numbers tell.
+    An operation without a second derivative may raise. It may also cut the graph silently, as a function marked
+    once_differentiable does: only the numbers show the difference.
+
+    Args:
+        forward: the logits as a function of the tensors.
+        tensors: the tensors that J differentiates by.
+
+    Returns:
+        True or False.
     """
     return _transposes_agree(forward, tensors, twice=True)
 
 
 def prefers_forward_mode(model: nn.Module, forward: Forward, tensors: Sequence[Tensor]) -> bool:
-    """Whether J v is cheaper by forward mode, and right: so for convolutions, meant for a few rows.
+    """Whether forward mode is correct, and cheaper for J v: this holds for convolutions; meant for a few rows.
 
-    A convolution's second backward pass also computes two derivatives that nobody asked for, which is more than
-    running the model again.
+    A convolution's second backward pass also computes two derivatives that are not needed. This costs more than running
+    the model again.
+
+    Args:
+        model: the model.
+        forward: the logits as a function of the tensors.
+        tensors: the tensors that J differentiates by.
+
+    Returns:
+        True or False.
     """
     convolutions = any(isinstance(module, _ConvNd) for module in model.modules())
     return convolutions and _transposes_agree(forward, tensors, twice=False)
 
 
 def probe(like: Tensor, generator: torch.Generator) -> Tensor:
-    """Normal numbers in the shape of a tensor; drawn in float32, which is six times faster than in float64."""
+    """Normal numbers in the shape of a tensor, drawn in float32, which is six times faster than in float64.
+
+    Args:
+        like: the tensor whose shape, dtype and device are used.
+        generator: a generator on the CPU.
+
+    Returns:
+        The numbers.
+    """
     return torch.randn(like.shape, generator=generator, dtype=torch.float32).to(like)
 
 
 def _transposes_agree(forward: Forward, tensors: Sequence[Tensor], twice: bool) -> bool:
-    """Whether ⟨u, J v⟩ equals ⟨Jᵀu, v⟩ for a random u and v, J v taken the way ``twice`` says."""
+    """Whether ⟨u, J v⟩ equals ⟨Jᵀu, v⟩ for random u and v, with J v computed as ``twice`` says."""
     generator = torch.Generator().manual_seed(0)
     try:
         linear = Linearised(forward, tensors, twice)
@@ -125,44 +180,81 @@ def _transposes_agree(forward: Forward, tensors: Sequence[Tensor], twice: bool) 
         return False
     back = float((u * image).sum())
     if not (math.isfinite(there) and math.isfinite(back)):
-        return True  # a diverged model says nothing of its operations
+        return True  # a diverged model shows nothing about its operations
     return abs(there - back) <= 1e-3 * (abs(there) + float(u.norm() * image.norm())) + 1e-12
 
 
 def model_forward(model: nn.Module, names: Sequence[str], inputs: Tensor) -> Forward:
-    """The model on ``inputs`` as a function of the named parameters; tied weights move together."""
+    """The model on ``inputs`` as a function of the named parameters; tied weights move together.
+
+    Args:
+        model: the model.
+        names: names of the parameters, in the order of the function's tensors.
+        inputs: (b, ...).
+
+    Returns:
+        A function from tensors to logits.
+    """
     return lambda tensors: functional_call(model, dict(zip(names, tensors, strict=True)), (inputs,))
 
 
-Kept = TypeVar("Kept")
+Graph = TypeVar("Graph")
 
 
-class Retained(Generic[Kept]):
-    """Graphs of chunks kept between products, as many as fit into ``memory`` bytes of ``chunk_bytes`` each."""
+class Retained(Generic[Graph]):
+    """Graphs of chunks, kept between products as far as memory allows.
+
+    Args:
+        memory: maximum of bytes.
+        chunk_bytes: bytes of one graph.
+
+    Example:
+        >>> kept = Retained(memory=10, chunk_bytes=10)
+        >>> kept.get(0, lambda: "graph"), kept.get(0, lambda: "another graph")
+        ('graph', 'graph')
+    """
 
     def __init__(self, memory: int, chunk_bytes: float) -> None:
         self._room = int(memory / max(chunk_bytes, 1))
-        self._kept: dict[int, Kept] = {}
+        self._kept: dict[int, Graph] = {}
 
     def __getstate__(self) -> dict[str, object]:
-        return {"_room": self._room, "_kept": {}}  # a copy's graphs would be of the original
+        return {"_room": self._room, "_kept": {}}  # a copy's graphs would belong to the original
 
     def clear(self) -> None:
-        """Let go of all graphs."""
+        """Discard all graphs."""
         self._kept.clear()
 
-    def get(self, index: int, build: Callable[[], Kept]) -> Kept:
-        """Chunk ``index``: the kept graph, or a new one, which is kept if there is room."""
+    def get(self, index: int, build: Callable[[], Graph]) -> Graph:
+        """The kept graph of a chunk, or a new graph, which is kept if there is room.
+
+        Args:
+            index: number of the chunk.
+            build: makes a new graph.
+
+        Returns:
+            The graph.
+        """
         if index in self._kept:
             return self._kept[index]
-        made = build()
+        graph = build()
         if len(self._kept) < self._room:
-            self._kept[index] = made
-        return made
+            self._kept[index] = graph
+        return graph
 
 
 def check_logits(logits: Tensor) -> Tensor:
-    """``logits`` if they have shape (b, k), or a clear error."""
+    """Refuse logits of another shape than (b, k).
+
+    Args:
+        logits: what the model returned.
+
+    Returns:
+        ``logits``.
+
+    Raises:
+        BadInput: if ``logits`` is no tensor of two dimensions.
+    """
     if not isinstance(logits, Tensor) or logits.ndim != 2:
         shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
         raise BadInput(f"the model must map inputs to logits of shape (n, k); got {shape}")
@@ -170,7 +262,20 @@ def check_logits(logits: Tensor) -> Tensor:
 
 
 def check_repeatable(model: nn.Module, data: Data, batch_norm: str, rows: int = 64) -> int:
-    """The number of classes k, if two passes over a few rows agree: random layers would make a matrix that is none."""
+    """Refuse a model that is random in eval mode: two passes over a few rows must agree.
+
+    Args:
+        model: the model.
+        data: the data.
+        batch_norm: as of `frozen`.
+        rows: number of rows to use.
+
+    Returns:
+        The number of classes k.
+
+    Raises:
+        BadInput: if the model fails on the inputs, returns no logits, or the passes disagree.
+    """
     few = data.inputs[:rows]
     with frozen(model, batch_norm), torch.no_grad():
         try:
@@ -178,10 +283,10 @@ def check_repeatable(model: nn.Module, data: Data, batch_norm: str, rows: int = 
         except (BadInput, torch.OutOfMemoryError):
             raise
         except Exception as error:
-            said = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            message = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise BadInput(
                 f"the model must map the inputs to logits; given {few.dtype} of shape {tuple(few.shape)}, it failed: "
-                f"{said}; convert or reshape the inputs"
+                f"{message}; convert or reshape the inputs"
             ) from error
     same = torch.equal(first, second) or torch.allclose(first, second, rtol=1e-5, atol=1e-6, equal_nan=True)
     if not same:

@@ -14,19 +14,34 @@ __all__ = ["add_into", "layout", "leaves", "select", "split"]
 
 
 def select(model: nn.Module, names: Iterable[str] | None = None) -> dict[str, nn.Parameter]:
-    """Trainable parameters of ``model`` by name, each tensor once; or those of the given names."""
+    """Trainable parameters of a model by name, each tensor once.
+
+    Args:
+        model: the model.
+        names: names of the parameters; None for all trainable parameters.
+
+    Returns:
+        The parameters by name, in the model's order or in the order of ``names``.
+
+    Raises:
+        BadInput: if a name is unknown or frozen, there is no parameter, or dtypes or devices are not suitable.
+
+    Example:
+        >>> list(select(nn.Linear(2, 2)))
+        ['weight', 'bias']
+    """
     if not isinstance(model, nn.Module):
         raise BadInput(f"model must be a torch.nn.Module; got {type(model).__name__}")
     if isinstance(names, str):
         raise BadInput(f"names must be a list of parameter names; got the string {names!r}; write [{names!r}]")
     # named_parameters lists a tied weight once, under its first name.
-    every = dict(model.named_parameters())
-    trainable = {name: value for name, value in every.items() if value.requires_grad}
+    by_name = dict(model.named_parameters())
+    trainable = {name: value for name, value in by_name.items() if value.requires_grad}
     if names is not None:
         chosen: dict[str, nn.Parameter] = {}
         for name in names:
-            if name not in every:
-                near = get_close_matches(name, every, 1)
+            if name not in by_name:
+                near = get_close_matches(name, by_name, 1)
                 raise BadInput(
                     f"names: the model has no parameter {name!r}" + (f"; did you mean {near[0]!r}?" if near else "")
                 )
@@ -48,26 +63,58 @@ def select(model: nn.Module, names: Iterable[str] | None = None) -> dict[str, nn
 
 
 def leaves(parameters: Iterable[nn.Parameter]) -> list[Tensor]:
-    """What to differentiate by: the parameters, but an alias of one that has hooks, which would act on products.
+    """The tensors to differentiate by: the parameters, or aliases of those with hooks, which would act on products.
 
-    Only there, since a model may also reach a parameter past its name, where an alias would not be seen.
+    Parameters without hooks are not replaced, since a model may also reach a parameter without its name. Such a model
+    would not use the alias.
+
+    Args:
+        parameters: the parameters.
+
+    Returns:
+        One tensor for each parameter.
     """
     return [p.detach().requires_grad_() if p._backward_hooks else p for p in parameters]
 
 
 def layout(parameters: Mapping[str, nn.Parameter]) -> list[tuple[object, ...]]:
-    """What a flat vector over the parameters must agree with: names, shapes, dtype and device."""
+    """What a flat vector over the parameters must match: names, shapes, dtype and device.
+
+    Args:
+        parameters: the parameters by name.
+
+    Returns:
+        (name, shape, dtype, device) of each parameter.
+    """
     return [(name, value.shape, value.dtype, value.device) for name, value in parameters.items()]
 
 
 def add_into(vector: Tensor, tensors: Sequence[Tensor | None], like: Sequence[Tensor]) -> None:
-    """Add the tensors to the vector (d,), in place; None (no dependence) adds nothing."""
+    """Add tensors to a flat vector, in place.
+
+    Args:
+        vector: (d,).
+        tensors: one tensor, or None (no dependence), for each part of the vector.
+        like: tensors with the shapes of the parts.
+    """
     for part, tensor in zip(split(vector, like), tensors, strict=True):
         if tensor is not None:
             part += tensor
 
 
 def split(vector: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
-    """Views of the vector (d,) in the shapes of ``like``."""
+    """Views of a flat vector in given shapes.
+
+    Args:
+        vector: (d,).
+        like: tensors with the shapes of the parts.
+
+    Returns:
+        One view for each tensor.
+
+    Example:
+        >>> split(torch.arange(3.0), [torch.zeros(2), torch.zeros(1, 1)])
+        [tensor([0., 1.]), tensor([[2.]])]
+    """
     sizes = [tensor.numel() for tensor in like]
     return [part.view_as(tensor) for part, tensor in zip(torch.split(vector, sizes), like, strict=True)]
