@@ -15,6 +15,7 @@ import pytest
 
 DONE = [
     "surefoot.columns",
+    "surefoot.curvature",
     "surefoot.ensembles",
     "surefoot.evaluation",
     "surefoot.files",

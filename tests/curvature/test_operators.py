@@ -242,7 +242,7 @@ BAD = {
         "labels are needed",
     ),
     "labels shape": (lambda m, x, y: Hessian(m, x, y[:-1]), "one per input"),
-    "labels dtype": (lambda m, x, y: Hessian(m, x, y.double()), "whole numbers"),
+    "labels dtype": (lambda m, x, y: Hessian(m, x, y.double()), "integers"),
     "chunk": (lambda m, x, y: GaussNewton(m, x, batch_size=0), "batch_size must be"),
     "reduction": (lambda m, x, y: GaussNewton(m, x, reduction="max"), "reduction"),
     "vector": (lambda m, x, y: GaussNewton(m, x).matvec(torch.ones(3)), r"shape \(79,\)"),

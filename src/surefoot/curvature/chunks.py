@@ -75,7 +75,7 @@ class Data:
             if y.shape != x.shape[:1]:
                 raise BadInput(f"labels must have shape ({len(x)},), one per input; got {tuple(y.shape)}")
             if y.is_floating_point() or y.dtype == torch.bool:
-                raise BadInput(f"labels must be whole numbers; got {y.dtype}; convert with .long()")
+                raise BadInput(f"labels must be integers; got {y.dtype}; convert with .long()")
             y = y.long()
         if rows is not None:
             check_int("batch_size", rows, 1)

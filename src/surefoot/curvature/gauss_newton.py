@@ -29,14 +29,29 @@ class GaussNewton(Operator):
         labels: (n,), needed only by losses whose logit Hessian depends on them.
         loss: ``"ce"``; ``"mse"`` (mean over classes), ``"mse-half"``, ``"mse-sum"``; a loss of surefoot or torch; or a
             function (logits, labels) → (n,) values; see `surefoot.losses.as_loss`. It must be convex in the logits.
-        names: parameters to take; all trainable ones by default.
+        names: parameters to use; all trainable parameters by default.
         reduction: ``"mean"`` over the rows or ``"sum"``, whatever the loss's own reduction.
-        batch_size: rows at a time; by default as many as keep their activations within 64 MB.
+        batch_size: rows at a time, at least 1; by default as many as keep their activations within 64 MB.
         batch_norm: ``"eval"`` (running statistics) or ``"train"`` (statistics of the rows, all in one batch), which is
             also what batch norm without running statistics does.
-        memory: bytes of activations that may be kept between products; graphs beyond it are rebuilt.
-        ranks: the rows are this rank's part of the examples, and all ranks of torch.distributed call this: products are
-            summed over them, and a mean is over the rows of all.
+        memory: bytes of activations that may be kept between products; graphs beyond this limit are rebuilt.
+        ranks: the rows are this rank's part of the examples, and all ranks of torch.distributed call this. Products are
+            summed over the ranks, and a mean is over the rows of all ranks.
+
+    Attributes:
+        parameters: the parameters that the vectors run over, by name.
+
+    Raises:
+        BadInput: if an argument is invalid, the loss is not convex, or the model is random in eval mode.
+
+    Example:
+        >>> model = nn.Linear(2, 2, bias=False)
+        >>> operator = GaussNewton(model, torch.eye(2), loss="mse-sum")
+        >>> operator.dim, round(float(operator.top().values[0]), 4)
+        (4, 1.0)
+
+    References:
+        Morosini et al. (2026), "Too Sharp, Too Sure: When Calibration Follows Curvature", Section 4.
     """
 
     @renamed_arguments(chunk="batch_size")
@@ -71,11 +86,11 @@ class GaussNewton(Operator):
 
     @property
     def parameters(self) -> dict[str, nn.Parameter]:
-        """What its vectors run over, by name."""
+        """The parameters that the vectors run over, by name."""
         return self._problem.parameters
 
     def refresh(self) -> None:
-        """Take the model as it is now: what was kept of its activations is let go."""
+        """Use the model as it is now, and discard the activations that were kept."""
         self._problem.refresh()
         self._retained.clear()
 
@@ -94,7 +109,7 @@ class GaussNewton(Operator):
     def _add_chunk(
         self, total: Tensor, parts: Sequence[Tensor], index: int, forward: Forward, labels: Tensor | None
     ) -> None:
-        """Add one chunk's product; in a function of its own, so that its graph is gone before the next is built."""
+        """Add one chunk's product in a separate function, so that its graph is freed before the next is built."""
         problem = self._problem
         linear = self._retained.get(index, partial(Linearised, forward, problem.tensors, self._twice))
         s = problem.loss.hessian_product(linear.logits.detach(), labels, linear.jvp(parts))

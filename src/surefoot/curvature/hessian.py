@@ -22,7 +22,33 @@ __all__ = ["Hessian"]
 
 
 class Hessian(Operator):
-    """∇²L of L = mean (or sum) of the loss over all rows; arguments as `GaussNewton`, labels required."""
+    """∇²L of L = mean (or sum) of the loss over all rows; this matrix is indefinite.
+
+    Args:
+        model: any module from inputs to logits (n, k), differentiable twice.
+        inputs: (n, ...) tensor or array.
+        labels: (n,) integers.
+        loss: as of `GaussNewton`; it need not be convex.
+        names: parameters to use; all trainable parameters by default.
+        reduction: ``"mean"`` over the rows or ``"sum"``, whatever the loss's own reduction.
+        batch_size: rows at a time, at least 1; by default as many as keep their activations within 64 MB.
+        batch_norm: ``"eval"`` or ``"train"``, as of `GaussNewton`.
+        memory: bytes of activations that may be kept between products; graphs beyond this limit are rebuilt.
+        ranks: as of `GaussNewton`.
+
+    Attributes:
+        parameters: the parameters that the vectors run over, by name.
+
+    Raises:
+        BadInput: if an argument is invalid, ``labels`` are missing, the model is random in eval mode, or torch cannot
+            differentiate the model twice.
+
+    Example:
+        >>> model = nn.Linear(2, 2, bias=False)
+        >>> hessian = Hessian(model, torch.eye(2), torch.tensor([0, 1]), loss="mse-sum")
+        >>> hessian.matvec(torch.ones(4))
+        tensor([1., 1., 1., 1.])
+    """
 
     @renamed_arguments(chunk="batch_size")
     @plain_mode()
@@ -62,11 +88,11 @@ class Hessian(Operator):
 
     @property
     def parameters(self) -> dict[str, nn.Parameter]:
-        """What its vectors run over, by name."""
+        """The parameters that the vectors run over, by name."""
         return self._problem.parameters
 
     def refresh(self) -> None:
-        """Take the model as it is now: what was kept of its activations is let go."""
+        """Use the model as it is now, and discard the activations that were kept."""
         self._problem.refresh()
         self._retained.clear()
 
@@ -78,7 +104,11 @@ class Hessian(Operator):
 
     @plain_mode()
     def gradient(self) -> Tensor:
-        """(d,) ∇L, from the same graphs."""
+        """∇L, from the same graphs as the products.
+
+        Returns:
+            (d,).
+        """
         return self._sum(lambda gradient: [None if g is None else g.detach() for g in gradient.values])
 
     def _sum(self, term: Callable[[Gradient], Sequence[Tensor | None]]) -> Tensor:
@@ -86,7 +116,7 @@ class Hessian(Operator):
         total = torch.zeros(self.dim, dtype=self.dtype, device=self.device)
         with self._problem.frozen():
             for index, forward, labels in self._problem.chunks():
-                # Nothing of a chunk is named here, so that its graph is gone before the next is built.
+                # No local name refers to a chunk, so that its graph is freed before the next graph is built.
                 add_into(total, term(self._gradient(index, forward, labels)), self._problem.tensors)
         return self._problem.ranks.sum_(total)
 
@@ -103,7 +133,7 @@ class Hessian(Operator):
 
 
 class Gradient:
-    """The gradient of a scalar as a graph that can be differentiated again, as often as asked."""
+    """The gradient of a scalar as a graph that can be differentiated again any number of times."""
 
     def __init__(self, loss: Callable[[Sequence[Tensor]], Tensor], tensors: Sequence[Tensor]) -> None:
         self._tensors = list(tensors)
@@ -123,9 +153,9 @@ class Gradient:
 
 
 def _check_symmetric(forward: Forward, tensors: Sequence[Tensor]) -> None:
-    """A clear error if uᵀ∇²f v ≠ vᵀ∇²f u for f = ⟨c, logits⟩ and random c, u, v; meant for a few rows.
+    """Refuse a model with uᵀ∇²f v ≠ vᵀ∇²f u for f = ⟨c, logits⟩ and random c, u, v; meant for a few rows.
 
-    Of f and not of the loss, whose own curvature may be all rounding where the model is sure.
+    f replaces the loss, whose own curvature may consist of rounding where the model is confident.
     """
     generator = torch.Generator().manual_seed(0)
 
@@ -138,7 +168,7 @@ def _check_symmetric(forward: Forward, tensors: Sequence[Tensor]) -> None:
     images = [gradient.product(vector) for vector in vectors]
     there, back = (_inner(vectors[i], images[1 - i]) for i in range(2))
     scale = sum(float(part.double().square().sum()) for image in images for part in image if part is not None) ** 0.5
-    if abs(there - back) > 1e-2 * scale:  # false for a model that is not finite
+    if abs(there - back) > 1e-2 * scale:  # False for a model that is not finite
         raise BadInput(
             "the Hessian of this model is not symmetric as torch computes it, so it is wrong; weight_norm is known for "
             "this: call torch.nn.utils.parametrize.remove_parametrizations (or remove_weight_norm) on a copy first"

@@ -18,7 +18,7 @@ from surefoot.ranks import unwrapped
 
 __all__ = ["jacobian_norms"]
 
-_ROWS = 1024  # at a time: k gradients by each layer's output still fit the processor's caches
+_ROWS = 1024  # at a time, so that k gradients by a layer's output fit the processor's caches
 
 Gram = Callable[[nn.Module, dict[str, nn.Parameter], Tensor], Tensor]
 
@@ -27,12 +27,33 @@ Gram = Callable[[nn.Module, dict[str, nn.Parameter], Tensor], Tensor]
 def jacobian_norms(
     model: nn.Module, inputs: Any, *, names: Iterable[str] | None = None, batch_size: int | None = None
 ) -> Tensor:
-    """(n,) largest singular value of J_i = ∂z(x_i)/∂θ (k, d), from the k × k Gram matrix J_i J_iᵀ in float64.
+    """Largest singular value of J_i = ∂z(x_i)/∂θ (k, d), from the k × k Gram matrix J_i J_iᵀ in float64.
 
-    Where every chosen parameter belongs to a Linear layer used once, the Gram matrix is the sum over layers of
-    ⟨δ_k, δ_l⟩(‖a‖² + 1) with δ the gradient of a logit by the layer's output and a its input: k backward passes
-    without weight gradients. Any other model is differentiated example by example (vectorised). Both ways are tried on
-    two rows first: where neither gives what plain backward passes give, those are made for every row.
+    If every chosen parameter belongs to a Linear layer used once, the Gram matrix is the sum over layers of
+    ⟨δ_k, δ_l⟩(‖a‖² + 1). δ is the gradient of a logit by the layer's output, and a is the layer's input. This needs k
+    backward passes without weight gradients. Any other model is differentiated example by example (vectorised). Both
+    ways are tried on two rows first. If neither way reproduces plain backward passes, every row gets plain backward
+    passes.
+
+    Args:
+        model: any module from inputs to logits (n, k) that treats each row by itself.
+        inputs: (n, ...) tensor or array.
+        names: parameters to use; all trainable parameters by default.
+        batch_size: rows at a time, at least 1, and at most 1,024.
+
+    Returns:
+        (n,) float64; NaN where a Jacobian is not finite.
+
+    Raises:
+        BadInput: if an argument is invalid, the model is random in eval mode, or batch norm ties rows together.
+
+    Example:
+        >>> model = nn.Linear(2, 2, bias=False)
+        >>> jacobian_norms(model, torch.tensor([[3.0, 4.0]]))
+        tensor([5.], dtype=torch.float64)
+
+    References:
+        Morosini et al. (2026), "Too Sharp, Too Sure: When Calibration Follows Curvature", Section 4.
     """
     model = unwrapped(model)
     parameters = select(model, names)
@@ -60,30 +81,30 @@ def _norms(gram: Tensor) -> Tensor:
 
 
 def _gives(plain: Tensor, way: Gram, model: nn.Module, parameters: dict[str, nn.Parameter], x: Tensor) -> bool:
-    """Whether this way can take the model, and gives the plain matrices of the rows."""
+    """Whether ``way`` accepts the model, and reproduces the plain matrices of the rows."""
     try:
-        found = way(model, parameters, x)
+        gram = way(model, parameters, x)
     except (RuntimeError, ValueError, TypeError, IndexError):
         return False
-    if found.shape != plain.shape:
+    if gram.shape != plain.shape:
         return False
     slack = 1e-4 * float(plain.nan_to_num().abs().max())
-    return bool(torch.allclose(found.double(), plain, rtol=1e-3, atol=slack, equal_nan=True))
+    return bool(torch.allclose(gram.double(), plain, rtol=1e-3, atol=slack, equal_nan=True))
 
 
 def _gram_of_rows(model: nn.Module, parameters: dict[str, nn.Parameter], x: Tensor) -> Tensor:
-    """(b, k, k) J Jᵀ from k plain backward passes for each row: slow, and right for any model."""
+    """(b, k, k) J Jᵀ from k plain backward passes for each row: slow, and correct for any model."""
     tensors = leaves(parameters.values())
     grams = []
     for row in x:
         logits = check_logits(model_forward(model, list(parameters), row[None])(tensors))[0]
         gram = torch.zeros(len(logits), len(logits), dtype=torch.float64, device=x.device)
-        found = [
+        gradients = [
             torch.autograd.grad(z, tensors, retain_graph=True, allow_unused=True, materialize_grads=True)
             for z in logits
             if logits.requires_grad
         ]
-        for parts in zip(*found, strict=True):  # of one parameter, by all logits
+        for parts in zip(*gradients, strict=True):  # the gradients of all logits by one parameter
             block = torch.stack([part.reshape(-1) for part in parts])
             block = block.to(torch.promote_types(block.dtype, torch.float32))
             gram += block @ block.T
@@ -92,20 +113,20 @@ def _gram_of_rows(model: nn.Module, parameters: dict[str, nn.Parameter], x: Tens
 
 
 def _gram_of_layers(model: nn.Module, parameters: dict[str, nn.Parameter], x: Tensor) -> Tensor:
-    """(b, k, k) J Jᵀ by layers; ValueError if some chosen parameter is not a plain Linear layer's."""
+    """(b, k, k) J Jᵀ by layers; ValueError if a chosen parameter does not belong to a plain Linear layer."""
     layers = {name: module for name, module in model.named_modules() if type(module) is nn.Linear}
     owners = {_within(name, part): name for name, layer in layers.items() for part, _ in layer.named_parameters()}
-    # `remove_duplicate=False` lists a tied weight under each of its names: such a weight is not one layer's.
+    # `remove_duplicate=False` lists a tied weight under all its names: such a weight belongs to several layers.
     places = [id(value) for _, value in model.named_parameters(remove_duplicate=False)]
     if not set(parameters) <= set(owners) or len(set(places)) < len(places):
         raise ValueError("parameters outside Linear layers, or tied ones")
-    used = list(dict.fromkeys(owners[name] for name in parameters))  # a set would add layers in an order of its own
+    used = list(dict.fromkeys(owners[name] for name in parameters))  # a set would change the order of summation
     seen: dict[str, list[tuple[Tensor, Tensor]]] = {name: [] for name in used}
 
     def watch(name: str) -> Callable[..., Tensor]:
         def hook(module: nn.Module, arguments: tuple[Tensor, ...], output: Tensor) -> Tensor:
             seen[name].append((arguments[0], output))
-            return output.clone()  # an activation in place must not overwrite what is kept
+            return output.clone()  # an in-place activation must not overwrite the kept output
 
         return hook
 
@@ -142,7 +163,7 @@ def _within(layer: str, part: str) -> str:
 
 
 def _lengths(a: Tensor) -> Tensor:
-    """(b,) ‖a‖, summed in a's own precision, which is many times faster, where that neither over- nor underflows."""
+    """(b,) ‖a‖, summed in the precision of a, which is many times faster, unless the sum over- or underflows."""
     own: Tensor = torch.linalg.vector_norm(a, dim=1)
     if a.dtype not in (torch.float32, torch.float64) or not bool(((own > 1e-15) & own.isfinite()).all()):
         own = torch.linalg.vector_norm(a, dim=1, dtype=torch.float64)
@@ -150,12 +171,12 @@ def _lengths(a: Tensor) -> Tensor:
 
 
 def _gram_of_examples(model: nn.Module, parameters: dict[str, nn.Parameter], x: Tensor) -> Tensor:
-    """(b, k, k) J Jᵀ from each example's whole Jacobian; eight examples at a time, since each takes k·d numbers."""
+    """(b, k, k) J Jᵀ from each example's full Jacobian of k·d numbers; eight examples at a time."""
     values = {name: value.detach() for name, value in parameters.items()}
 
     def logits(tensors: dict[str, Tensor], row: Tensor) -> Tensor:
-        found: Tensor = functional_call(model, tensors, (row[None],))[0]
-        return found
+        output: Tensor = functional_call(model, tensors, (row[None],))[0]
+        return output
 
     jacobian = vmap(jacrev(logits), in_dims=(None, 0))
     grams = []

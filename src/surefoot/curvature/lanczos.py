@@ -1,9 +1,9 @@
 """Extreme eigenpairs of a symmetric matrix known by its products: block Lanczos with full orthogonalisation.
 
-The basis Q (m, d) is kept in the precision of the products, all small matrices in float64. For a Ritz pair
-(θ, y = Qᵀs) of block Lanczos, A y − θ y = Q₊ᵀ B s_last exactly, with Q₊ the next block and B its coefficients, so
-the residual costs no product. It bounds the error: some eigenvalue lies within ‖A y − θ y‖ of θ (for unit y), and
-θ itself never exceeds the largest (never falls below the smallest) one but by rounding.
+The basis Q (m, d) has the precision of the products; all small matrices are in float64. For a Ritz pair
+(θ, y = Qᵀs) of block Lanczos, A y − θ y = Q₊ᵀ B s_last exactly, where Q₊ is the next block. B holds its coefficients.
+The residual therefore costs no product. The residual bounds the error: some eigenvalue lies within ‖A y − θ y‖ of θ
+(for unit y). Except for rounding, θ never exceeds the largest eigenvalue and never falls below the smallest.
 """
 
 from __future__ import annotations
@@ -24,18 +24,22 @@ __all__ = ["Eigenpairs", "extreme_pairs", "start_vectors"]
 
 Draw = Callable[[int, torch.Generator], Tensor]
 
-# Products of a search from random vectors, at least: one that stops sooner may have settled on the second eigenvalue.
+# Minimum of products of a search from random vectors: with fewer, it may settle on the second eigenvalue.
 _COLD = 12
 
 
 @dataclass(frozen=True, repr=False)
 class Eigenpairs:
-    """Eigenpairs found, most extreme first, with what is known of their errors.
+    """Eigenpairs, the most extreme first, with bounds on their errors.
 
-    Shapes: ``values (k,)`` and ``residuals (k,)`` in float64, ``vectors (d, k)`` of unit length. An eigenvalue of
-    the matrix lies within ``residuals[i]`` of ``values[i]``, the rounding of the products included.
-    ``outcome`` is ``"converged"``, ``"budget"`` (products ran out: the values are the best so far) or
-    ``"non-finite"`` (a product was not finite: the values are NaN).
+    Attributes:
+        values: (k,) float64.
+        vectors: (d, k), of unit length.
+        residuals: (k,) float64. An eigenvalue of the matrix lies within ``residuals[i]`` of ``values[i]``; the bound
+            includes the rounding of the products.
+        matvecs: number of products.
+        outcome: ``"converged"``, ``"budget"`` (products ran out: the values are the best so far) or ``"non-finite"`` (a
+            product was not finite: the values are NaN).
     """
 
     values: Tensor
@@ -58,7 +62,14 @@ class Eigenpairs:
         return self.outcome == "converged"
 
     def first(self, k: int) -> Eigenpairs:
-        """The k most extreme of them."""
+        """The k most extreme eigenpairs.
+
+        Args:
+            k: number of eigenpairs.
+
+        Returns:
+            These eigenpairs, with the same ``matvecs`` and ``outcome``.
+        """
         return replace(self, values=self.values[:k], vectors=self.vectors[:, :k], residuals=self.residuals[:k])
 
 
@@ -83,20 +94,39 @@ def extreme_pairs(
     """The k largest or smallest eigenvalues of the matrix behind ``matmat`` (d, m) → (d, m).
 
     Args:
-        matmat: its results are overwritten, so they must be its caller's to keep.
-        tol: converged when each residual ≤ tol · (largest |θ| seen).
-        start: vectors (d, m) to start from; filled up with random ones to k. Of more than k only so many are taken
-            that a second block fits into ``max_products``: the first knows nothing that was not given. Eigenvectors of
-            neighbours of the extreme values, given alone, may be taken for the extremes.
-        max_products: budget of products; by default max(60, 20 k). Convergence is seen after 2 k at the earliest, or
-            after 12 where no start is given: a few products may settle on the second eigenvalue.
-        max_basis: vectors kept before a restart from the best ones; by default max(24, 4 k).
+        matmat: products with the matrix. Their results are overwritten, so ``matmat`` must not keep them.
+        dim: d.
+        k: number of eigenpairs, from 1 to d.
+        tol: converged when each residual ≤ tol · (largest |θ| seen); between 0 and 1.
+        start: vectors (d, m) to start from, supplemented by random vectors up to k. Of more than k vectors, only as
+            many are used as leave room for a second block within ``max_products``: the first block contains only the
+            given vectors. Eigenvectors of neighbours of the extreme values, given alone, may be taken for the extremes.
+        dtype: of the products.
+        device: of the products.
+        largest: search for the largest eigenvalues; else the smallest.
+        max_products: maximum of products, at least k; by default max(60, 20 k). The search detects convergence after 2
+            k products at the earliest. Without a start the minimum is 12: fewer products may settle on the second
+            eigenvalue.
+        max_basis: vectors kept before a restart from the best vectors; by default max(24, 4 k).
         seed: of the random vectors, drawn on the CPU so that devices agree.
-        draw: random vectors (m, d) from m and a generator; of independent normal numbers by default.
-        spare: so many pairs more, as far as they are known when the first k have converged.
-        fewest: products that are made in any case, so that what the start has little of is seen.
-        own: converged when each residual ≤ tol · |its own θ| instead: for the end of a spectrum that is small beside
-            the other, such as a Hessian's negative one late in training, of which ``tol`` of the largest says nothing.
+        draw: random vectors (m, d) from m and a generator; independent normal numbers by default.
+        spare: number of additional pairs to return, as far as they are known when the first k have converged.
+        fewest: minimum of products with a start, so that the search sees directions that are weak in the start.
+        own: converged when each residual ≤ tol · |its own θ| instead. Use this for an end of the spectrum that is small
+            relative to the other end, such as a Hessian's negative end late in training.
+
+    Returns:
+        The eigenpairs.
+
+    Raises:
+        BadInput: if an argument is out of its range.
+
+    Example:
+        >>> matrix = torch.diag(torch.tensor([3.0, 1.0]))
+        >>> cpu = torch.device("cpu")
+        >>> pairs = extreme_pairs(lambda v: matrix @ v, 2, 1, 1e-3, None, torch.float32, cpu, largest=True)
+        >>> round(float(pairs.values[0]), 4), pairs.outcome
+        (3.0, 'converged')
     """
     if isinstance(k, bool) or not isinstance(k, numbers.Integral) or not 1 <= k <= dim:
         raise BadInput(f"k must lie in 1..{dim}, the number of parameters; got {k}")
@@ -104,7 +134,7 @@ def extreme_pairs(
     budget = max(60, 20 * k) if max_products is None else check_int("max_products", max_products, 1)
     if budget < k:
         raise BadInput(f"max_products must be at least k = {k}; got {max_products}")
-    most = min(dim, max(24, 4 * k) if max_basis is None else max(max_basis, 2 * k))
+    basis_size = min(dim, max(24, 4 * k) if max_basis is None else max(max_basis, 2 * k))
 
     def normal(count: int, generator: torch.Generator) -> Tensor:
         return torch.randn(count, dim, generator=generator, dtype=dtype).to(device)
@@ -112,16 +142,16 @@ def extreme_pairs(
     block = _start_block(start, dim, k, tol, max(k, budget // 2), dtype, device, seed, draw or normal)
     width = len(block)
     fewest = _COLD if start is None else fewest
-    # Room for the whole basis at once: growing it by copies would hold it twice.
-    room = torch.empty(max(min(budget, most), width), dim, dtype=dtype, device=device)
+    # Memory for the complete basis at once: growing the basis by copies would need it twice.
+    room = torch.empty(max(min(budget, basis_size), width), dim, dtype=dtype, device=device)
     room[:width] = block
     del block
     used, scale = 0, 0.0
     while True:
-        limits = min(budget - used, most), fewest - used, spare
+        limits = min(budget - used, basis_size), fewest - used, spare
         run, scale = _run(matmat, room, width, k, tol, own, largest, scale, *limits)
         used += run.matvecs
-        # Where fewer products than vectors are left, no further block fits.
+        # If fewer products than vectors are left, no further block fits.
         if run.outcome != "budget" or budget - used < max(width, run.vectors.shape[1]):
             return Eigenpairs(run.values, run.vectors, run.residuals, used, run.outcome)
         width = run.vectors.shape[1]
@@ -133,23 +163,23 @@ def _start_block(
     dim: int,
     k: int,
     tol: float,
-    most: int,
+    max_given: int,
     dtype: torch.dtype,
     device: torch.device,
     seed: int,
     draw: Draw,
 ) -> Tensor:
-    """(k', d) orthonormal rows: up to ``most`` given vectors first, random ones after them.
+    """(k', d) orthonormal rows: up to ``most`` given vectors first, then random vectors.
 
-    Given vectors may span a space that the matrix maps into itself, which a search would never leave: each is moved in
-    a random direction, by a twentieth of what the tolerance allows.
+    Given vectors may span an invariant space of the matrix, which a search would never leave. Each vector is therefore
+    moved in a random direction, by a twentieth of what the tolerance allows.
     """
     generator = torch.Generator().manual_seed(seed)
     rows = torch.empty(0, dim, dtype=dtype, device=device)
     if start is not None:
-        rows = start_vectors(start, dim).T[:most].to(device, dtype)
+        rows = start_vectors(start, dim).T[:max_given].to(device, dtype)
         noise = draw(len(rows), generator)
-        # An eigenvector's sign is chance: the noise turns with it, so that the search goes the same way.
+        # An eigenvector's sign is arbitrary. The noise follows the sign, so that the search does not depend on it.
         noise = noise * torch.where((rows * noise).sum(dim=1, keepdim=True) < 0, -1.0, 1.0).to(noise)
         rows = rows + noise * (0.05 * tol * _lengths(rows) / _lengths(noise)).to(dtype)[:, None]
     fresh = draw(max(0, k - len(rows)), generator)
@@ -161,7 +191,22 @@ def _start_block(
 
 
 def start_vectors(start: Tensor | Eigenpairs, dim: int) -> Tensor:
-    """(d, m) the vectors of an earlier result, or those given as (d,) or (d, m); a clear error if they are neither."""
+    """The vectors of an earlier result, or given vectors.
+
+    Args:
+        start: an earlier result, or vectors (d,) or (d, m).
+        dim: d.
+
+    Returns:
+        (d, m).
+
+    Raises:
+        BadInput: if ``start`` is of another type or shape, or is not finite.
+
+    Example:
+        >>> start_vectors(torch.ones(3), 3).shape
+        torch.Size([3, 1])
+    """
     given = start.vectors if isinstance(start, Eigenpairs) else start
     if not isinstance(given, Tensor):
         raise BadInput(f"start must be a tensor or Eigenpairs; got {type(given).__name__}")
@@ -174,7 +219,7 @@ def start_vectors(start: Tensor | Eigenpairs, dim: int) -> Tensor:
 
 
 def _lengths(rows: Tensor) -> Tensor:
-    """(m,) lengths of the rows in float64: the squares of float32 numbers above 1e19 or below 1e-23 are not float32."""
+    """(m,) lengths of the rows in float64: squares of numbers above 1e19 or below 1e-23 leave the range of float32."""
     lengths: Tensor = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
     return lengths
 
@@ -192,9 +237,10 @@ def _run(
     fewest: int,
     spare: int,
 ) -> tuple[Eigenpairs, float]:
-    """One Krylov space, grown until converged, with the ``fewest`` products at least, or out of budget; the |θ| seen.
+    """One Krylov space, grown until it converges or the products run out; also the largest |θ| seen.
 
-    The first ``width`` rows of ``room`` (m, d) hold the block it grows from, the others make room for it.
+    The first ``width`` rows of ``room`` (m, d) contain the starting block; the others are space for new blocks. The
+    space gets at least ``fewest`` products.
     """
     rounding = 8 * torch.finfo(room.dtype).eps
     basis = room[:width]
@@ -207,7 +253,7 @@ def _run(
         if not math.isfinite(float(torch.linalg.vector_norm(image, dtype=torch.float64))):
             return _non_finite(k, room, used), scale
         known = len(basis) - len(newest)
-        # Projection on the whole basis, not only its neighbours: in low precision the others are not zero.
+        # Projection on the full basis, not only on the last blocks: in low precision the other overlaps are not zero.
         columns = (basis @ image.T).double().cpu()
         grown = torch.zeros(len(basis), len(basis), dtype=torch.float64)
         grown[:known, :known] = small
@@ -222,7 +268,7 @@ def _run(
         values, weights = values[order], weights[:, order]
         residuals = torch.linalg.vector_norm(coefficients @ weights[known:], dim=0) + rounding * scale
         enough = len(values) >= k
-        # Not from the first block alone: given vectors would be all that it knows of the matrix.
+        # The first block alone cannot converge: it contains only the given vectors.
         allowed = tol * (values[:k].abs() if own else scale) + rounding * scale
         done = enough and known > 0 and bool((residuals[:k] <= allowed).all())
         exhausted = len(following) == 0
@@ -239,8 +285,8 @@ def _run(
 def _orthonormalise(rows: Tensor, basis: Tensor) -> tuple[Tensor, Tensor]:
     """Orthonormal rows Q₊ spanning ``rows`` outside ``basis``, and coefficients B with rows ≈ Bᵀ Q₊ (float64).
 
-    Q₊ takes the place of ``rows``. Twice is enough (Kahan); directions smaller than rounding are dropped, so Q₊ may
-    have fewer rows.
+    Q₊ overwrites ``rows``. Two rounds are enough (Kahan). Directions smaller than rounding are dropped, so Q₊ may have
+    fewer rows.
     """
     sizes = _lengths(rows).tolist()
     coefficients = torch.zeros(len(rows), len(rows), dtype=torch.float64)

@@ -1,8 +1,8 @@
-"""A dense first layer seen through the leading directions of its inputs: where the top eigenvector lives.
+"""A dense first layer in the top principal directions of its inputs, which contain the top eigenvector.
 
 For natural images nearly all of the top Gauss–Newton eigenvector's first-layer block lies in the span of the
-inputs' first hundred principal directions P (f, r). Restricting that block to V = C Pᵀ turns products with the
-inputs X (n, f) into products with X P (n, r), thirty times smaller for CIFAR and r = 100. P is orthonormal, so
+inputs' first hundred principal directions P (f, r). Restricting this block to V = C Pᵀ turns products with the
+inputs X (n, f) into products with X P (n, r). X P is thirty times smaller for CIFAR and r = 100. P is orthonormal, so
 the restricted matrix is a compression of G: its largest eigenvalue never exceeds G's.
 """
 
@@ -29,7 +29,19 @@ __all__ = ["PrincipalGaussNewton", "first_dense", "own_names", "principal_direct
 
 
 def first_dense(model: nn.Module, inputs: Tensor) -> str | None:
-    """Name of the one Linear layer that is fed the flattened inputs themselves, if there is such a layer."""
+    """Name of the one Linear layer whose input is the flattened inputs themselves.
+
+    Args:
+        model: the model.
+        inputs: (n, ...); two rows are used.
+
+    Returns:
+        The name, or None if there is no such layer, or its weight is frozen or used elsewhere.
+
+    Example:
+        >>> first_dense(nn.Sequential(nn.Flatten(), nn.Linear(4, 2)), torch.arange(8.0).reshape(2, 2, 2))
+        '1'
+    """
     few = inputs[:2]
     flat = few.reshape(len(few), -1)
     fed: list[str] = []
@@ -59,11 +71,20 @@ def first_dense(model: nn.Module, inputs: Tensor) -> str | None:
 
 
 def principal_directions(inputs: Tensor, count: int, seed: int = 0, rounds: int = 4, ranks: Ranks = ALONE) -> Tensor:
-    """(f, r) orthonormal leading right singular vectors of the flattened inputs, by a randomised range finder.
+    """Leading right singular vectors of the flattened inputs, by a randomised range finder.
 
-    Not centred: a first layer's gradient is a combination of the inputs themselves. With ``ranks``, of the inputs of
-    all of them. Directions in which the inputs have nothing but rounding are left out: which ones they are is chance,
-    and another over ranks.
+    The inputs are not centred: a first layer's gradient is a combination of the inputs themselves. Directions in which
+    the inputs consist of rounding are left out, since chance decides on these directions, differently on each rank.
+
+    Args:
+        inputs: (n, ...).
+        count: maximum number of directions.
+        seed: of the random start.
+        rounds: power iterations.
+        ranks: the ranks whose inputs are used together.
+
+    Returns:
+        (f, r) orthonormal columns, f the size of a flattened input.
     """
     x = inputs.reshape(len(inputs), -1)
     rows = sum(ranks.counts(len(x)))
@@ -73,7 +94,7 @@ def principal_directions(inputs: Tensor, count: int, seed: int = 0, rounds: int 
     q = torch.randn(x.shape[1], wide, generator=generator, dtype=torch.float64).to(x)
     for _ in range(rounds):
         q = torch.linalg.qr(ranks.sum_(x.T @ (x @ torch.linalg.qr(q).Q))).Q
-    # All rows of the thin product on every rank: by its Gram matrix alone, directions could change their signs.
+    # Every rank computes the SVD of all rows: the Gram matrix alone could change the directions' signs.
     seen = ranks.rows(x @ q)
     _, sizes, v = torch.linalg.svd(seen, full_matrices=False)
     real = int((sizes > sizes[0] * torch.finfo(seen.dtype).eps * max(seen.shape)).sum())
@@ -82,21 +103,54 @@ def principal_directions(inputs: Tensor, count: int, seed: int = 0, rounds: int 
 
 
 def share_seen(inputs: Tensor, directions: Tensor, ranks: Ranks = ALONE) -> float:
-    """How much of the inputs' squared length lies in the directions, over all ranks."""
+    """The share of the inputs' squared length that lies in the directions, over all ranks.
+
+    Args:
+        inputs: (n, ...).
+        directions: (f, r) orthonormal columns.
+        ranks: the ranks whose inputs are used together.
+
+    Returns:
+        From 0 to 1, except for rounding; 1 if all inputs are 0.
+
+    Example:
+        >>> share_seen(torch.tensor([[3.0, 4.0]]), torch.tensor([[1.0], [0.0]]))
+        0.36
+    """
     x = inputs.reshape(len(inputs), -1)
-    inside, whole = ranks.sum_(torch.stack([(x @ directions).square().sum(), x.square().sum()])).tolist()
-    return float(inside / whole) if whole else 1.0
+    inside, total = ranks.sum_(torch.stack([(x @ directions).square().sum(), x.square().sum()])).tolist()
+    return float(inside / total) if total else 1.0
 
 
 def own_names(layer: str) -> list[str]:
-    """The names of a layer's weight and bias; a model that is the layer itself has no name for it."""
+    """The names of a layer's weight and bias; a model that is the layer itself has no name for the layer.
+
+    Args:
+        layer: the layer's name.
+
+    Returns:
+        Two names.
+
+    Example:
+        >>> own_names("first"), own_names("")
+        (['first.weight', 'first.bias'], ['weight', 'bias'])
+    """
     return [f"{layer}.{name}".removeprefix(".") for name in ("weight", "bias")]
 
 
 class PrincipalGaussNewton(Operator):
     """The Gauss–Newton matrix compressed to first-layer weights C Pᵀ (o, f) and all other parameters.
 
-    Its vectors hold C (o, r), the first layer's bias, then the other parameters in the model's order.
+    Vectors contain C (o, r), the first layer's bias, then the other parameters in the model's order.
+
+    Args:
+        model: the model.
+        data: inputs and labels.
+        loss: the loss, a sum over examples.
+        layer: name of the first layer, as of `first_dense`.
+        directions: P (f, r), orthonormal columns.
+        others: names of all other parameters.
+        ranks: the ranks over which products are summed.
     """
 
     def __init__(
@@ -140,7 +194,7 @@ class PrincipalGaussNewton(Operator):
         return [*self._moving, *self._others]
 
     def refresh(self) -> None:
-        """Take the model as it is now: one forward pass, and the graph for all products until the next call."""
+        """Use the model as it is now: one forward pass builds the graph for all products until the next call."""
         self._resolve()
         self._ranks.check_same(self._model)
         self._linear, self._hidden = [], []
@@ -152,7 +206,7 @@ class PrincipalGaussNewton(Operator):
                 self._hidden.append(seen[0])
 
     def _resolve(self) -> None:
-        """Find the layer and the other parameters by name: a model may have replaced them."""
+        """Look up the layer and the other parameters by name: a model may have replaced them."""
         dense = self._model.get_submodule(self._layer)
         if type(dense) is not nn.Linear:
             raise BadInput(
@@ -162,7 +216,7 @@ class PrincipalGaussNewton(Operator):
         self._others = leaves(self._model.get_parameter(name) for name in self._names)
 
     def _forward(self, inputs: Tensor, small: Tensor, seen: list[Tensor], tensors: Sequence[Tensor]) -> Tensor:
-        """The logits; the first layer's output is put into ``seen`` if that is empty."""
+        """The logits; the first layer's output is appended to ``seen`` if ``seen`` is empty."""
         moving, others = tensors[: len(self._moving)], tensors[len(self._moving) :]
 
         def replace(module: nn.Module, arguments: tuple[Tensor, ...], output: Tensor) -> Tensor:
@@ -170,7 +224,7 @@ class PrincipalGaussNewton(Operator):
             hidden = shifted + moving[1] if len(moving) > 1 else shifted
             if not seen:
                 seen.append(hidden)
-            return hidden.clone()  # an activation in place must not overwrite what is kept
+            return hidden.clone()  # an in-place activation must not overwrite the kept output
 
         handle = self._dense.register_forward_hook(replace)
         try:
@@ -201,33 +255,47 @@ class PrincipalGaussNewton(Operator):
         return self._ranks.sum_(total), None if weight is None else self._ranks.sum_(weight)
 
     def lift(self, vectors: Tensor, order: Sequence[str]) -> Tensor:
-        """(d, m) compressed vectors (columns) as vectors of the whole model, of the same length.
+        """Compressed vectors as vectors over all parameters of the model, of the same length.
 
-        The parameters come in the given order of their names.
+        Args:
+            vectors: (r', m) compressed vectors in columns.
+            order: names of the parameters in the order of the result.
+
+        Returns:
+            (d, m).
         """
         lifted = []
         for column in vectors.T:
             parts = split(column, self._tensors)
             own = [parts[0] @ self._directions.T, *parts[1 : len(self._moving)]]
-            whole = dict(zip([*self._own_names, *self._names], [*own, *parts[len(self._moving) :]], strict=True))
-            lifted.append(torch.cat([whole[name].reshape(-1) for name in order]))
+            by_name = dict(zip([*self._own_names, *self._names], [*own, *parts[len(self._moving) :]], strict=True))
+            lifted.append(torch.cat([by_name[name].reshape(-1) for name in order]))
         return torch.stack(lifted, dim=1)
 
     def compress(self, vectors: Tensor, order: Sequence[str]) -> Tensor:
-        """(r, m) vectors of the whole model (columns) without what the directions do not see; undoes `lift`."""
+        """Vectors over all parameters without the part outside the directions; undoes `lift`.
+
+        Args:
+            vectors: (d, m) in columns.
+            order: names of the parameters in the order of the vectors.
+
+        Returns:
+            (r', m) compressed vectors in columns.
+        """
         sizes = {name: self._model.get_parameter(name) for name in order}
-        found = []
+        compressed = []
         for column in vectors.to(self.device, self.dtype).T:
             parts = dict(zip(order, split(column, list(sizes.values())), strict=True))
             weight = parts.pop(self._own_names[0]) @ self._directions
             rest = [parts[name] for name in [*self._own_names[1:], *self._names]]
-            found.append(torch.cat([part.reshape(-1) for part in [weight, *rest]]))
-        return torch.stack(found, dim=1)
+            compressed.append(torch.cat([part.reshape(-1) for part in [weight, *rest]]))
+        return torch.stack(compressed, dim=1)
 
     def draw(self, count: int, generator: torch.Generator) -> Tensor:
-        """(count, r) random vectors, drawn for the whole first layer and seen through the directions.
+        """(count, r') random vectors, drawn for the full first layer and projected on the directions.
 
-        Rounding, which is another over ranks, may turn the directions' signs: a search must not begin elsewhere then.
+        Rounding, which differs over ranks, may reverse the directions' signs. The projection makes the start of a
+        search independent of these signs.
         """
         weight = self._dense.weight
         layer = torch.randn(count, *weight.shape, generator=generator, dtype=self.dtype).to(self.device)
@@ -236,27 +304,41 @@ class PrincipalGaussNewton(Operator):
         return torch.cat([small, rest], dim=1)
 
     def verify(self, pair: Eigenpairs) -> float:
-        """‖G y − θ y‖ in the whole space, of the lifted top pair: an eigenvalue of G lies within it of θ.
+        """‖G y − θ y‖ of the lifted top pair in the full space: an eigenvalue of G lies within this distance of θ.
 
-        J y needs the compressed inputs only, so this costs one transposed product with the inputs.
+        J y needs the compressed inputs only, so this check costs one transposed product with the inputs.
+
+        Args:
+            pair: compressed eigenpairs, of which the first is checked.
+
+        Returns:
+            The residual.
         """
         theta, y = float(pair.values[0]), pair.vectors[:, 0]
         inside, weight = self._product(y, whole=True)
         assert weight is not None
         seen = split(inside, self._tensors)[0]
-        outside = weight - seen.view(len(weight), -1) @ self._directions.T  # ‖weight‖² − ‖seen‖² would be rounding
+        outside = weight - seen.view(len(weight), -1) @ self._directions.T  # ‖weight‖² − ‖seen‖² would cancel
         return float(sum(float(part.double().square().sum()) for part in (inside - theta * y, outside)) ** 0.5)
 
     def agrees(self, whole: Operator, order: Sequence[str]) -> bool:
-        """Whether a random product is that of the whole matrix, seen through the directions, in every parameter.
+        """Whether a random product agrees with the full matrix in every parameter, inside the directions.
 
-        It is not where the first layer is more than it seems: a learned map before it, a weight used elsewhere, a hook.
+        The products disagree if more than the first layer depends on its weight or input: a learned map before the
+        layer, a weight used elsewhere, a hook.
+
+        Args:
+            whole: the full matrix over the same rows.
+            order: names of the parameters in the order of the full matrix.
+
+        Returns:
+            True or False.
         """
         generator = torch.Generator().manual_seed(0)
         v = torch.randn(self.dim, generator=generator, dtype=torch.float64).to(self.device, self.dtype)
-        found = self.matvec(v).double()
+        product = self.matvec(v).double()
         image = whole.matvec(self.lift(v[:, None], order)[:, 0])
         expected = self.compress(image[:, None], order)[:, 0].double()
         scale = float(expected.norm())
-        parts = zip(split(found, self._tensors), split(expected, self._tensors), strict=True)
+        parts = zip(split(product, self._tensors), split(expected, self._tensors), strict=True)
         return all(float((a - b).norm()) <= 1e-3 * float(b.norm()) + 1e-4 * scale for a, b in parts)

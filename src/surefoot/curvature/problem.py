@@ -1,4 +1,4 @@
-"""What a curvature matrix is of: a model, its parameters, data and loss, checked once."""
+"""What a curvature matrix describes: a model, its parameters, data and loss, checked once."""
 
 from __future__ import annotations
 
@@ -25,21 +25,35 @@ from surefoot.ranks import ALONE, Ranks, all_ranks, unwrapped
 
 __all__ = ["Problem", "mean_divisor"]
 
-# Activations of a default chunk: few enough to stay near the cores. A ResNet-20's product over 512 images took 0.67
-# gradient steps in chunks of 32 to 64, 0.93 in chunks of 256.
+# Activations of a default chunk, which stay in the cores' caches. A ResNet-20's product over 512 images took 0.67
+# gradient steps in chunks of 32 to 64, and 0.93 in chunks of 256.
 _CHUNK_BYTES = 64 << 20
 
 
 class Problem:
-    """A model on data under a loss; the arguments are those of `GaussNewton`.
+    """A model on data under a loss.
+
+    Args:
+        model: as of `GaussNewton`.
+        inputs: as of `GaussNewton`.
+        labels: as of `GaussNewton`.
+        loss: as of `GaussNewton`; it need not be convex.
+        names: as of `GaussNewton`.
+        reduction: as of `GaussNewton`.
+        batch_size: as of `GaussNewton`.
+        batch_norm: as of `GaussNewton`.
+        ranks: as of `GaussNewton`.
 
     Attributes:
-        tensors: what is differentiated by: the chosen parameters, in the model's order.
+        tensors: the chosen parameters, in the model's order, or their aliases to differentiate by.
         classes: k.
-        weight: of one row: 1/n for the mean, n counting the rows of all ranks (or their class weights); 1 for the sum.
+        weight: of one row: 1/n for the mean, n the number of rows of all ranks (or their class weights); 1 for the sum.
         ranks: over which products are summed.
         twice: whether the model's graph can be differentiated twice.
         prefers_forward_mode: whether J v is cheaper by forward mode.
+
+    Raises:
+        BadInput: if an argument is invalid, or the model is random in eval mode.
     """
 
     def __init__(
@@ -113,7 +127,14 @@ class Problem:
             self.prefers_forward_mode = prefers_forward_mode(model, few, self.tensors)
 
     def row_bytes(self, build: Callable[[Forward, Tensor | None], object]) -> float:
-        """Bytes that a graph saves for each row, judged by building it for two rows and for four."""
+        """Bytes that a graph saves for each row, estimated by building the graph for two rows and for four.
+
+        Args:
+            build: makes the graph from the logits' function and the labels.
+
+        Returns:
+            Bytes per row, at least 0.
+        """
 
         def saved(rows: int) -> int:
             inputs, labels = self.data.inputs[:rows], None if self.data.labels is None else self.data.labels[:rows]
@@ -124,7 +145,11 @@ class Problem:
         return max(0, saved(4) - saved(2)) / 2
 
     def refresh(self) -> None:
-        """Take the parameters of these names as they are now."""
+        """Use the present parameters of the same names.
+
+        Raises:
+            BadInput: if the trainable parameters, their shapes or their dtype changed.
+        """
         present = select(self.model, self._names)
         if layout(present) != self._layout:
             raise BadInput(
@@ -141,40 +166,68 @@ class Problem:
         self._print = _fingerprint(self.model)
 
     def check_still(self) -> None:
-        """A clear error if the model was changed: graphs kept from before would mix two models."""
+        """Refuse a changed model: kept graphs would mix two models.
+
+        Raises:
+            BadInput: if the model changed after the operator was made.
+        """
         if _fingerprint(self.model) != self._print:
             raise BadInput("the model changed after this operator was made; make a new one, or refresh it")
 
     def frozen(self) -> AbstractContextManager[None]:
-        """The model held still while it is used; see `chunks.frozen`."""
+        """Freeze the model inside the block; see `chunks.frozen`.
+
+        Returns:
+            A context manager.
+        """
         return frozen(self.model, self.batch_norm)
 
     def forward(self, inputs: Tensor) -> Forward:
-        """The logits of ``inputs`` as a function of the chosen parameters."""
+        """The logits as a function of the chosen parameters.
+
+        Args:
+            inputs: (b, ...).
+
+        Returns:
+            A function from tensors to logits.
+        """
         return model_forward(self.model, list(self.parameters), inputs)
 
     def chunks(self) -> Iterator[tuple[int, Forward, Tensor | None]]:
-        """Index, logits as a function of the parameters, and labels of each chunk."""
+        """The chunks, in order.
+
+        Returns:
+            An iterator over index, logits as a function of the parameters, and labels.
+        """
         for index, (inputs, labels) in enumerate(self.data.chunks()):
             yield index, self.forward(inputs), labels
 
 
 def mean_divisor(loss: Loss, data: Data, ranks: Ranks) -> float:
-    """What the sum over the rows of all ranks is divided by for the mean: their number, or their class weights' sum."""
+    """The divisor of a mean over the rows of all ranks: the number of rows, or the sum of their class weights.
+
+    Args:
+        loss: the loss, which may weight examples.
+        data: this rank's data.
+        ranks: the ranks.
+
+    Returns:
+        The divisor.
+    """
     if data.labels is None or (weights := loss.example_weights(data.labels)) is None:
         return sum(ranks.counts(len(data)))
     return float(ranks.sum_(weights.sum()))
 
 
 def _fingerprint(model: nn.Module) -> list[object]:
-    """What tells a model that has changed, at a price that no product notices.
+    """Values that change when a model changes, at a cost that is negligible relative to a product.
 
-    Versions do not count changes through ``.data``, so the first, a middle and the last number of each parameter are
-    looked at too. The tensors themselves are in it, compared by identity: an id could be given again.
+    Versions do not count changes through ``.data``, so the fingerprint includes the first, a middle and the last number
+    of each parameter. It holds the tensors themselves, compared by identity, because an id could be reused.
     """
     seen: list[object] = []
     for parameter in model.parameters():
-        # Numbers apart in memory, not in order, which would copy what is not contiguous. As text: there NaN equals NaN.
+        # Numbers by place in memory: access by index would copy a non-contiguous tensor. As text, NaN equals NaN.
         reach = sum((size - 1) * stride for size, stride in zip(parameter.shape, parameter.stride(), strict=True))
         few = parameter.data.as_strided((3,), (reach // 2,)).tolist() if parameter.numel() else []
         seen += [_Same(parameter), parameter._version, parameter.requires_grad, bool(parameter._backward_hooks)]
@@ -185,7 +238,7 @@ def _fingerprint(model: nn.Module) -> list[object]:
 
 
 class _Same:
-    """A tensor that equals itself only."""
+    """A tensor that equals only itself."""
 
     def __init__(self, tensor: Tensor) -> None:
         self.tensor = tensor

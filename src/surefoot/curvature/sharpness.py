@@ -1,4 +1,4 @@
-"""Reading λ_max of the Gauss–Newton matrix again and again along a run, for the price of a few gradient steps."""
+"""Repeated readings of λ_max of the Gauss–Newton matrix along a run, at the cost of a few gradient steps."""
 
 from __future__ import annotations
 
@@ -24,16 +24,21 @@ from surefoot.validation import check_fraction, check_int
 
 __all__ = ["Sharpness", "SharpnessReading"]
 
-_SEEN = 0.85  # of the inputs' squared length; 100 directions hold .90 of CIFAR's, and .41 of 5,000 × 300 normal numbers
+_SEEN = 0.85  # of the inputs' squared length; 100 directions contain .90 for CIFAR, .41 for 5,000 × 300 normal numbers
 
 
 @dataclass(frozen=True)
 class SharpnessReading:
     """λ_max of the Gauss–Newton matrix at one moment.
 
-    ``value`` is a Ritz value and so never above λ_max but by rounding. ``residual`` bounds its distance to an
-    eigenvalue; it is of the whole matrix if ``verified``, else of the compressed one. ``matvecs`` counts products
-    with the matrix that was used, ``full_products`` those with the whole one.
+    Attributes:
+        value: a Ritz value, which never exceeds λ_max except for rounding.
+        residual: bound on the distance of ``value`` to an eigenvalue: of the full matrix if ``verified``, else of the
+            compressed matrix.
+        verified: whether ``residual`` refers to the full matrix.
+        matvecs: number of products with the matrix that was used.
+        full_products: number of products with the full matrix.
+        outcome: as of `Eigenpairs`.
     """
 
     value: float
@@ -47,21 +52,41 @@ class SharpnessReading:
 class Sharpness:
     """A reader of Gauss–Newton sharpness that is set up once and then follows the model as it moves.
 
-    A model whose first layer is dense on the inputs is read through the inputs' principal directions
-    (`PrincipalGaussNewton`), if those hold nearly all of the inputs and a product over a few rows agrees with the whole
-    matrix; any other by `GaussNewton`, warm-started. Arguments as `GaussNewton`.
+    For a dense first layer, `Sharpness` computes curvature in the inputs' principal directions
+    (`PrincipalGaussNewton`). This requires that the directions contain nearly all of the inputs, and that a product
+    over a few rows agrees with the full matrix. For any other model `Sharpness` uses `GaussNewton`, warm-started.
 
     Args:
-        directions: principal directions of the inputs to keep.
-        max_products: most products per reading; a reading from a start of ten steps before needs about five.
-        sample: examples to read, the same random ones at every reading; all by default, and where there are no more.
-            Their λ_max is that of all on average or above it, and it moves with them: docs/SCALE.md tells how far.
+        model: any module from inputs to logits (n, k).
+        inputs: (n, ...) tensor or array.
+        labels: (n,), needed only by losses whose logit Hessian depends on them.
+        loss: as of `GaussNewton`.
+        batch_size: rows at a time, at least 1, as of `GaussNewton`.
+        directions: number of principal directions of the inputs to keep, at least 1.
+        max_products: maximum of products per reading, at least 2. A reading that starts from ten steps before needs
+            about five.
+        seed: of random vectors, of the principal directions and of the sample.
+        sample: number of examples to read, the same random examples at every reading. By default, and if there are no
+            more examples, all are read. The sample's λ_max is on average that of all examples or above, and it depends
+            on the sample: see docs/SCALE.md.
+        ranks: as of `GaussNewton`.
 
-    >>> import torch
-    >>> model = nn.Sequential(nn.Linear(8, 6), nn.Tanh(), nn.Linear(6, 3))
-    >>> reader = Sharpness(model, torch.randn(40, 8, generator=torch.Generator().manual_seed(0)))
-    >>> reader.read(verify=True).verified
-    True
+    Attributes:
+        compressed: whether the reader uses the principal directions of the inputs.
+        parameters: the parameters that the vectors of `top` run over, by name.
+
+    Raises:
+        BadInput: if an argument is invalid, or the model is random in eval mode.
+
+    Example:
+        >>> import torch
+        >>> model = nn.Sequential(nn.Linear(8, 6), nn.Tanh(), nn.Linear(6, 3))
+        >>> reader = Sharpness(model, torch.randn(40, 8, generator=torch.Generator().manual_seed(0)))
+        >>> reader.read(verify=True).verified
+        True
+
+    References:
+        Morosini et al. (2026), "Too Sharp, Too Sure: When Calibration Follows Curvature", Section 4.
     """
 
     @renamed_arguments(chunk="batch_size", products="max_products")
@@ -109,11 +134,11 @@ class Sharpness:
 
     @property
     def compressed(self) -> bool:
-        """Whether it reads through the principal directions of the inputs."""
+        """Whether the reader uses the principal directions of the inputs."""
         return self._compressed is not None
 
     def _sampled(self, sample: int, batch_size: int | None) -> Data:
-        """So many rows drawn from those of all ranks, this rank's equal share of them."""
+        """``sample`` rows from those of all ranks, this rank's equal share of them."""
         ranks, counts = self._ranks, self._ranks.counts(len(self._data))
         size = min(check_int("sample", sample, ranks.count), sum(counts))
         chosen = torch.randperm(sum(counts), generator=generator(self._seed, "sample"))[:size].sort().values
@@ -122,31 +147,39 @@ class Sharpness:
         return Data(x, y, min(batch_size or len(x), len(x)))
 
     def _compress(self, directions: int) -> PrincipalGaussNewton | None:
-        """The compressed matrix, if the model has a first layer to compress and it proves to be right on a few rows."""
-        if ties_rows(self._model):  # its rows must stay in one chunk, which `GaussNewton` sees to
+        """The compressed matrix, if the model has a suitable first layer and the matrix is correct on a few rows."""
+        if ties_rows(self._model):  # the rows must stay in one chunk, which `GaussNewton` ensures
             return None
         with frozen(self._model, "eval"):
             layer = first_dense(self._model, self._data.inputs)
-        # Of the model, and so the same on all ranks: those that go on meet in the sums over ranks.
+        # The layer depends on the model only, so all ranks return here, or all ranks reach the sums over ranks.
         if layer is None:
             return None
         others = [name for name in self._parameters if name not in own_names(layer)]
-        found = principal_directions(self._data.inputs, directions, self._seed, ranks=self._ranks)
-        if not share_seen(self._data.inputs, found, self._ranks) >= _SEEN:
+        principal = principal_directions(self._data.inputs, directions, self._seed, ranks=self._ranks)
+        if not share_seen(self._data.inputs, principal, self._ranks) >= _SEEN:
             return None
         few = self._data.some(32)
-        of_few = PrincipalGaussNewton(self._model, few, self._loss, layer, found, others)
-        of_whole = GaussNewton(self._model, few.inputs, few.labels, self._loss)
-        if self._ranks.any(not of_few.agrees(of_whole, list(self._parameters))):
+        compressed = PrincipalGaussNewton(self._model, few, self._loss, layer, principal, others)
+        full = GaussNewton(self._model, few.inputs, few.labels, self._loss)
+        if self._ranks.any(not compressed.agrees(full, list(self._parameters))):
             return None
-        return PrincipalGaussNewton(self._model, self._data, self._loss, layer, found, others, self._ranks)
+        return PrincipalGaussNewton(self._model, self._data, self._loss, layer, principal, others, self._ranks)
 
     @plain_mode()
     def read(self, verify: bool = False, tol: float | None = None) -> SharpnessReading:
-        """λ_max now, to a relative residual of ``tol`` (its own error is of the order of ``tol``²).
+        """Measure λ_max now, to a relative residual of ``tol``; the error of λ_max is of the order of ``tol``².
 
-        By default 0.01 for the compressed matrix, whose products are cheap, and 0.05 for the whole one. With
-        ``verify``, one product with the whole matrix bounds the error of the value.
+        Args:
+            verify: bound the error of the value by one product with the full matrix.
+            tol: between 0 and 1. By default 0.01 for the compressed matrix, whose products are cheap, and 0.05 for the
+                full matrix.
+
+        Returns:
+            The reading.
+
+        Raises:
+            BadInput: if ``tol`` is out of its range, or the model's parameters were replaced by others.
         """
         if tol is None:
             tol = 5e-2 if self._compressed is None else 1e-2
@@ -159,7 +192,7 @@ class Sharpness:
 
     @property
     def parameters(self) -> dict[str, nn.Parameter]:
-        """What the vectors of `top` run over, by name."""
+        """The parameters that the vectors of `top` run over, by name."""
         return self._parameters
 
     @renamed_arguments(max_matvecs="max_products")
@@ -173,29 +206,51 @@ class Sharpness:
     ) -> Eigenpairs:
         """The k leading eigenpairs now, their vectors (d, k) in the order of the model's parameters.
 
-        From the same compressed or whole matrix as `read`, started from ``start``, vectors (d, m) or an earlier result,
-        or else from the call before and the pair that came next there, since that may have overtaken the last one;
-        ``residuals`` are of that matrix, not of the whole one where it is compressed. ``max_products`` limits the work;
-        by default 4 (k + 1).
+        The matrix is that of `read`, compressed or full. ``residuals`` refer to this matrix, not to the full matrix, if
+        it is compressed. Without ``start``, the search starts from the previous call's pairs and the next pair, which
+        may have overtaken the last of them.
+
+        Args:
+            k: number of eigenpairs, from 1 to d.
+            tol: relative tolerance of the residuals.
+            start: vectors (d, m) or an earlier result.
+            max_products: maximum of products, at least k; by default 4 (k + 1).
+
+        Returns:
+            The eigenpairs.
+
+        Raises:
+            BadInput: if an argument is out of its range, or the model's parameters were replaced by others.
         """
         dim = sum(p.numel() for p in self._parameters.values())
         check_int("k", k, 1, dim)
         if start is not None:
-            given = start_vectors(start, dim)
+            vectors = start_vectors(start, dim)
             names = list(self._parameters)
-            self._start = given if self._compressed is None else self._compressed.compress(given, names)
-        most = 4 * (k + 1) if max_products is None else max_products
-        pairs = self._pairs(k, tol, most, spare=1 if start is None else 0)
+            self._start = vectors if self._compressed is None else self._compressed.compress(vectors, names)
+        budget = 4 * (k + 1) if max_products is None else max_products
+        pairs = self._pairs(k, tol, budget, spare=1 if start is None else 0)
         if self._compressed is None:
             return pairs
         return replace(pairs, vectors=self._compressed.lift(pairs.vectors, list(self._parameters)))
 
     def state_dict(self) -> dict[str, Tensor]:
-        """What the next reading starts from: with it, a reader made anew goes on to the bit."""
+        """The start of the next reading: with this state, a new reader resumes bit-exactly.
+
+        Returns:
+            One dictionary; empty before the first reading.
+        """
         return {} if self._start is None else {"start": self._start.detach().clone()}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Put back what `state_dict` gave."""
+        """Restore a state.
+
+        Args:
+            state: what `state_dict` returned.
+
+        Raises:
+            BadInput: if the vectors have another length, or are not finite.
+        """
         start = state.get("start")
         self._start = None if start is None else start_vectors(start, self._operator.dim).clone()
 
@@ -206,7 +261,7 @@ class Sharpness:
         return operator
 
     def _follow(self) -> None:
-        """Take the model as it is now, or a clear error if it is another one."""
+        """Use the model as it is now, and refuse another model."""
         present = select(self._model)
         if layout(present) != self._layout:
             raise BadInput(
@@ -224,11 +279,11 @@ class Sharpness:
             pairs, self._start = operator.follow(self._start, tol, **limits)
         else:
             start = None if self._start is None else self._start[:, : k + spare]
-            found = operator.top(k, tol, start, spare=spare, **limits)
-            pairs = found.first(k)
-            self._start = found.vectors if found.outcome != "non-finite" else None
+            searched = operator.top(k, tol, start, spare=spare, **limits)
+            pairs = searched.first(k)
+            self._start = searched.vectors if searched.outcome != "non-finite" else None
         if operator is self._whole:
-            operator.refresh()  # its activations are not held between readings
+            operator.refresh()  # frees its activations between readings
         return pairs
 
     def _reading(self, pair: Eigenpairs, residual: float, verified: bool, full: int) -> SharpnessReading:
