@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from workloads import network, pictures, workload
 
 import surefoot as sf
+from surefoot.dataset import as_dataset
 from surefoot.models.resnet import CifarResNet
 from surefoot.training.loop import Batches, train
 
@@ -59,7 +60,8 @@ def ours(model: nn.Module, x: Tensor, y: Tensor, batch: int, steps: int, budget:
         part = x[: len(x) // 5], y[: len(x) // 5]
         tracker = sf.Tracker(model, (x, y), part, optimizer=opt, every=groups, budget=budget, batch_size=batch)
     objective = sf.losses.as_objective(sf.losses.CrossEntropy())
-    train(model, opt, objective, (x, y), Batches(len(x), batch, 0), steps, lambda step: 1.0, tracker)
+    data = as_dataset("train", (x, y))
+    train(model, opt, objective, data, Batches(len(x), batch, 0), steps, lambda step: 1.0, tracker)
     return tracker.price
 
 
@@ -96,7 +98,7 @@ def growth(x: Tensor, y: Tensor, steps: int) -> dict[str, float]:
             return float(next(line.split()[1] for line in status if line.startswith("VmRSS"))) / 1024
 
     model = nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 10))
-    small = x[:500, :64].contiguous(), y[:500]
+    small = as_dataset("small", (x[:500, :64].contiguous(), y[:500]))
     opt = torch.optim.SGD(model.parameters(), lr=0.01)
     tracker = sf.Tracker(model, small, small, optimizer=opt, every=50)
     sizes = {}

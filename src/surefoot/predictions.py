@@ -117,14 +117,16 @@ class Predictions:
         return self
 
     @classmethod
-    def of(cls, model: Any, inputs: Any, labels: Any, batch_size: int = 1024) -> Predictions:
+    def of(cls, model: Any, inputs: Any, labels: Any = None, batch_size: int = 1024) -> Predictions:
         """Compute the predictions of a torch module or of a scikit-learn classifier.
 
         A module runs in eval mode; its mode, gradients and the random state are left as they were.
 
         Args:
             model: a torch module that returns logits (b, k), or any fitted object with ``predict_proba``.
-            inputs: (n, ...) inputs; a classifier with ``predict_proba`` receives all inputs at once.
+            inputs: (n, ...) inputs; a classifier with ``predict_proba`` receives all inputs at once. Without ``labels``
+                given, a data set: whatever `surefoot.data.as_dataset` takes, such as a pair (inputs, labels) or a
+                ``DataLoader``, which a module reads batch by batch.
             labels: (n,) integers in 0..k−1 for a module. For a classifier, its own labels: numbers or names among
                 ``classes_``, whose order is the order of the columns.
             batch_size: rows in one forward pass of a module, at least 1.
@@ -141,8 +143,16 @@ class Predictions:
             [2.0]
         """
         if _is_estimator(model):
+            if labels is None:
+                raise BadInput(f"{type(model).__name__} needs labels: write Predictions.of(model, inputs, labels)")
             return cls.from_probs(*_probs_of(model, inputs, labels))
         from surefoot.forward import logits_of
+
+        if labels is None:
+            from surefoot.dataset import as_dataset
+
+            data = as_dataset("inputs", inputs)
+            return cls(logits_of(model, data, batch_size), data.labels)
 
         # The check comes before the forward pass, which may take long.
         if hasattr(inputs, "__len__") and hasattr(labels, "__len__") and len(inputs) != len(labels):

@@ -88,11 +88,12 @@ class Ranks:
 
         Rows travel, so that shares are equal whoever held them; they come in the order of the ranks.
         """
-        if self.count == 1:
-            return own[chosen.to(own.device)]
+        return self.rows(own[self.own(chosen, counts).to(own.device)])[self.share(len(chosen))]
+
+    def own(self, chosen: Tensor, counts: list[int]) -> Tensor:
+        """This rank's numbers of those of the rows ``chosen`` (numbers among those of all ranks) that it has."""
         begin = sum(counts[: self.rank])
-        mine = chosen[(chosen >= begin) & (chosen < begin + counts[self.rank])] - begin
-        return self.rows(own[mine.to(own.device)])[self.share(len(chosen))]
+        return chosen[(chosen >= begin) & (chosen < begin + counts[self.rank])] - begin
 
     @contextlib.contextmanager
     def agreeing(self) -> Iterator[None]:

@@ -43,7 +43,7 @@ def test_every_kind_learns_and_can_be_opened(name, rule, tmp_path):
     # The weights of VI are held back by a prior against so few examples.
     assert journal[-1]["train.nll"] < (1.0 if name in ("vi", "flipout") else 0.6) * journal[0]["train.nll"]
     opened = open_run(done.folder)
-    p = Predictions.of(opened.model, *opened.data.test)
+    p = Predictions.of(opened.model, opened.data.test)
     assert float(np.mean(p.correct)) == pytest.approx(done.final["test.accuracy"])
 
 
@@ -75,7 +75,7 @@ def test_a_deep_ensemble_is_made_of_runs(tmp_path):
     assert [(each.folder / "result.json").stat().st_mtime_ns for each in seeds] == stamps
     opened = [open_run(each.folder) for each in seeds]
     test = opened[0].data.test
-    p = mean_predictions([Predictions.of(each.model, *test) for each in opened])
+    p = mean_predictions([Predictions.of(each.model, test) for each in opened])
     assert done.final["test.accuracy"] == pytest.approx(np.mean(p.correct))
     assert done.final["test.nll"] == pytest.approx(-p.log_true.mean(), rel=1e-5)
     assert done.final["test.nll"] <= np.mean([each.final["test.nll"] for each in seeds])

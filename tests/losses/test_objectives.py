@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 import surefoot as sf
+from surefoot.dataset import as_dataset
 from surefoot.errors import BadInput
 from surefoot.losses import Batch, Validation, as_objective
 from surefoot.losses.adversary import adversary
@@ -681,7 +682,7 @@ def test_balcal_between_epochs():
     model.train()
     model(b.inputs)
     heads = [each.detach() for each in model[-1].taken()]
-    objective.epoch(Validation(model, (b.inputs, b.labels), None))
+    objective.epoch(Validation(model, as_dataset("train", (b.inputs, b.labels)), None))
     assert model.training
     assert float(model[-1].share) == bisected(*heads, b.labels, 0.95) < 0.8
 
@@ -709,7 +710,8 @@ def test_ar_adals_smooths_where_it_is_too_sure():
         model[-1].weight.mul_(30)
     objective = sf.losses.ARAdaLS(12, groups=2, rate=0.5)
     val = batch(n=30, seed=5)
-    objective.epoch(Validation(model, (b.inputs, b.labels), (val.inputs, val.labels)))
+    train, held_out = as_dataset("train", (b.inputs, b.labels)), as_dataset("val", (val.inputs, val.labels))
+    objective.epoch(Validation(model, train, held_out))
     p = sf.Predictions(model(val.inputs).detach(), val.labels)
     order = boundary_distance(model, val.inputs).argsort(stable=True)
     gaps = [float(np.mean((p.confidence - p.correct)[part])) for part in (order[:15].numpy(), order[15:].numpy())]
@@ -724,5 +726,6 @@ def test_ar_adals_smooths_where_it_is_too_sure():
 
 
 def test_validation_examples_are_asked_for():
+    train = as_dataset("train", (batch().inputs, batch().labels))
     with pytest.raises(BadInput, match=r"set data\.val"):
-        sf.losses.AdaFocal().epoch(Validation(network(), (batch().inputs, batch().labels), None))
+        sf.losses.AdaFocal().epoch(Validation(network(), train, None))

@@ -93,7 +93,7 @@ def test_what_a_loss_remembers_is_in_the_checkpoint(tmp_path):
 def test_such_a_run_opens_again(loss, tmp_path):
     found = run(spec("sgd", loss=loss), tmp_path)
     opened = open_run(found.folder)
-    assert opened.model(opened.data.test[0]).shape == (50, 10)
+    assert opened.model(opened.data.test.take()[0]).shape == (50, 10)
 
 
 def test_the_curvature_read_is_that_of_a_loss_that_has_one(tmp_path):

@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from surefoot.dataset import as_dataset
 from surefoot.errors import BadInput, RankLost
 from surefoot.losses.registry import Facts, build_objective
 from surefoot.ranks import all_ranks
@@ -66,7 +67,8 @@ def images(norm):
     own = x[ranks.share(24)], y[ranks.share(24)]
     objective, opt = build_objective("ce", {}, Facts(24, 3, None)), torch.optim.SGD(model.parameters(), lr=0.1)
     with Tracker(model, own, own, every=2, ranks=True) as tracker:
-        train(model, opt, objective, (x, y), Batches(24, 8, 0), 4, lambda _: 1.0, tracker, augment=True, ranks=ranks)
+        data = as_dataset("train", (x, y))
+        train(model, opt, objective, data, Batches(24, 8, 0), 4, lambda _: 1.0, tracker, augment=True, ranks=ranks)
     return model.state_dict()
 
 

@@ -79,17 +79,20 @@ def test_figure(found, tmp_path):
 def test_view_goes_there_and_back():
     data = prepare(load_set("digits", None), train=200)
     view = View(data)
-    pictures = view.pictures(data.test[0])
+    pictures = view.pictures(data.test)
     assert pictures.max() == 255  # the brightest digit, whose byte is 16
     assert view.shape == (8, 8, 1)
     # A picture's byte is nearest to sixteen steps of a digit's.
-    assert torch.allclose(view.inputs(pictures), data.test[0], atol=0.6 / 255 * 16 / float(data.scale.min()))
+    back = view.dataset(pictures, data.test.labels.numpy())
+    assert torch.equal(back.labels, data.test.labels)
+    slack = 0.6 / 255 * 16 / float(data.standardise.scale.min())
+    assert torch.allclose(back.take()[0], data.test.take()[0], atol=slack)
     x = scenes(8)
     colour = prepare(DataSet("own", x, np.arange(8) % 2, x, np.arange(8) % 2, 2), standardise="channel")
     bright = np.where(x == x.max(), 255, x).astype(np.uint8)
     assert x.max() == 255
-    assert (View(colour).pictures(colour.test[0]) == bright).all()
-    assert torch.allclose(View(colour).inputs(x), colour.test[0], atol=1e-6)
+    assert (View(colour).pictures(colour.test) == bright).all()
+    assert torch.allclose(View(colour).dataset(x, np.arange(8)).take()[0], colour.test.take()[0], atol=1e-6)
 
 
 def test_views_of_what_is_no_picture():

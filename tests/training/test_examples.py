@@ -29,10 +29,10 @@ def test_they_are_the_images_of_the_tail(folder):
     found = json.loads((folder / "examples.json").read_text())
     data = prepare(load_set("digits", None), train=60, test=50)
     assert found["shape"] == [8, 8, 1]
-    for part, (inputs, _) in (("train", data.train), ("test", data.test)):
+    for part, examples in (("train", data.train), ("test", data.test)):
         named = {str(row) for each in read_journal(folder / ARRAYS)[0] for row in each[f"{part}.tail"]["rows"]}
         assert set(found[part]) == named
-        raw = data.raw(inputs)
+        raw = data.raw(examples.take()[0])
         top = max(raw[int(row)].max() for row in named)
         for row, text in found[part].items():
             pixels = np.frombuffer(base64.b64decode(text), np.uint8).reshape(8, 8)
@@ -41,7 +41,7 @@ def test_they_are_the_images_of_the_tail(folder):
 
 def test_the_tail_tells_what_was_said(folder):
     records = read_journal(folder / ARRAYS)[0]
-    labels = prepare(load_set("digits", None), train=60, test=50).test[1]
+    labels = prepare(load_set("digits", None), train=60, test=50).test.labels
     for each in records:
         heavy = each["test.tail"]
         assert heavy["labels"] == labels[heavy["rows"]].tolist()

@@ -46,8 +46,7 @@ def certify(
     if split not in ("train", "test"):
         raise BadInput(f"--split must be train or test; got {split!r}")
     opened = open_run(run, data, best)
-    inputs, labels = (part[:rows] for part in getattr(opened.data, split))
-    inputs = inputs.to(next(opened.model.parameters()).dtype)
+    inputs, labels = getattr(opened.data, split).take(slice(rows))
     radius = None if eps is None else opened.data.radius(eps)
     loss = "mse" if opened.spec.loss.name.startswith("mse") else "ce"
     found = prove(

@@ -44,11 +44,9 @@ def predict(
         raise BadInput(
             "--parts has val, and the run has no validation examples; set data.val in its spec, or leave it out"
         )
-    dtype = next(opened.model.parameters()).dtype
     arrays: dict[str, Any] = {}
     for part in wanted:
-        inputs, labels = getattr(opened.data, part)
-        found = Predictions.of(opened.model, inputs.to(dtype), labels, CHUNK)  # as it was read
+        found = Predictions.of(opened.model, getattr(opened.data, part), batch_size=CHUNK)  # as it was read
         arrays |= {f"{part}_logits": found.logits, f"{part}_labels": found.labels}
     with replace_file(out) as stream:
         np.savez(stream, **arrays)

@@ -61,7 +61,8 @@ def shift(
     first = _same_data(list(opened.values()))
     view = View(first.data)
     foreign = ood_by_name(ood or [], data, view.shape)
-    pictures, labels = view.pictures(first.data.test[0])[:rows], first.data.test[1].numpy()[:rows]
+    test = first.data.test.part(slice(rows))
+    pictures, labels = view.pictures(test), test.labels.numpy()
     source = published(first.spec.data.name, data, labels) if official else generated(pictures, labels, seed)
     if not official:
         try_kinds(pictures, kinds)
@@ -123,11 +124,11 @@ def _same_data(opened: list[LoadedRun]) -> LoadedRun:
 
     first = opened[0]
     for other in opened[1:]:
-        if other.spec.data.name != first.spec.data.name or len(other.data.test[1]) != len(first.data.test[1]):
+        if other.spec.data.name != first.spec.data.name or len(other.data.test) != len(first.data.test):
             raise BadInput(
                 f"runs must have the same test set; {first.folder.name} has {first.spec.data.name} "
-                f"({len(first.data.test[1]):,}), {other.folder.name} {other.spec.data.name} "
-                f"({len(other.data.test[1]):,})"
+                f"({len(first.data.test):,}), {other.folder.name} {other.spec.data.name} "
+                f"({len(other.data.test):,})"
             )
     return first
 
@@ -150,16 +151,18 @@ def _subjects(opened: dict[str, LoadedRun], calibrate: str, ensemble: bool, whit
 
     def asker(each: LoadedRun) -> Any:
         view = View(each.data, white)
-        return lambda pictures, labels: Predictions.of(each.model, view.inputs(pictures), labels, CHUNK)
+        return lambda pictures, labels: Predictions.of(each.model, view.dataset(pictures, labels), batch_size=CHUNK)
 
     asked = {name: asker(each) for name, each in opened.items()}
     vals = {name: each.data.val for name, each in opened.items()}
-    held = {n: None if val is None else Predictions.of(opened[n].model, *val, CHUNK) for n, val in vals.items()}
+    held = {
+        n: None if val is None else Predictions.of(opened[n].model, val, batch_size=CHUNK) for n, val in vals.items()
+    }
     subjects = [Subject(name, ask, fitted(held[name])) for name, ask in asked.items()]
     if ensemble:
         known = [p for p in held.values() if p is not None]
         # Validation rows differ where each run drew its own, or trained on more; those of one may have trained another.
-        parts = {(one.spec.data.order, len(one.data.train[1]), one.spec.data.val) for one in opened.values()}
+        parts = {(one.spec.data.order, len(one.data.train), one.spec.data.val) for one in opened.values()}
         shared = len(known) == len(held) and len(parts) == 1 and parts.pop()[0] == "first"
         p = mean_predictions(known) if shared else None
         ask_all = list(asked.values())

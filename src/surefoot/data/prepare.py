@@ -1,4 +1,4 @@
-"""From a data set to tensors: a subset by size and seed, a validation part, standardised inputs, noisy labels."""
+"""From a data set as it is stored to what a model takes: subset, validation part, standardisation, noisy labels."""
 
 from __future__ import annotations
 
@@ -10,45 +10,69 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from surefoot.data.moments import mean_and_std
 from surefoot.data.sets import DataSet
+from surefoot.dataset import ArrayDataset, Dataset
 from surefoot.errors import BadInput
 from surefoot.seeds import derive
 from surefoot.validation import check_int
 
-__all__ = ["Prepared", "Split", "prepare"]
+__all__ = ["Prepared", "Standardise", "prepare"]
 
-Split = tuple[Tensor, Tensor]
+
+@dataclass(frozen=True)
+class Standardise:
+    """Transform of stored examples (b, ...) to inputs (stored − ``shift``) / ``scale``, images with channels first.
+
+    Attributes:
+        shift, scale: float64, of the shape of an input or broadcast to it.
+        dtype: type of the inputs, which are rounded to float32 first.
+    """
+
+    shift: NDArray[np.float64]
+    scale: NDArray[np.float64]
+    dtype: torch.dtype = torch.float32
+
+    def __call__(self, stored: Tensor) -> Tensor:
+        """Inputs on the device of ``stored``."""
+        shift, scale = (torch.from_numpy(each).to(stored.device) for each in (self.shift, self.scale))
+        wide = _channels_first(stored).to(torch.float64, copy=True)
+        return wide.sub_(shift).div_(scale).to(torch.float32).to(self.dtype)
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """Inputs float32 (n, ...), images as (n, c, h, w), and labels int64 (n,), of each part of the data.
+    """The parts of the data as data sets; inputs are float32 unless another type was asked for, images (c, h, w).
 
-    ``facts`` says what was chosen: sizes, classes, share of noisy labels, standardisation. An input is
-    (raw − ``shift``) / ``scale``, with raw numbers as stored, of which ``unit`` make 1 (255 for bytes).
+    Attributes:
+        train, val, test: the parts; ``val`` is None if no example was held out.
+        classes: number of classes.
+        facts: what was chosen: sizes, share of noisy labels, standardisation.
+        standardise: from stored numbers to inputs.
+        unit: stored numbers that make 1 (255 for bytes).
     """
 
-    train: Split
-    val: Split | None
-    test: Split
+    train: Dataset
+    val: Dataset | None
+    test: Dataset
     classes: int
     facts: dict[str, Any]
-    shift: NDArray[Any]
-    scale: NDArray[Any]
+    standardise: Standardise
     unit: float
 
     def radius(self, eps: float) -> Tensor:
         """A radius in units of the raw data (pixels from 0 to 1, for bytes) as one of the inputs, for each feature."""
-        return torch.from_numpy(np.broadcast_to(eps * self.unit / self.scale, self.shape).copy())
+        return torch.from_numpy(np.broadcast_to(eps * self.unit / self.standardise.scale, self.shape).copy())
 
     def raw(self, inputs: Tensor) -> NDArray[Any]:
         """Inputs (n, ...) in the raw data's numbers again, from 0 to 1 for bytes."""
-        return np.asarray((inputs.double().numpy() * self.scale + self.shift) / self.unit)
+        shift, scale = self.standardise.shift, self.standardise.scale
+        return np.asarray((inputs.double().numpy() * scale + shift) / self.unit)
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Of one example."""
-        return tuple(self.train[0].shape[1:])
+        return self.train.shape
 
 
 def prepare(
@@ -60,8 +84,9 @@ def prepare(
     standardise: str = "feature",
     noisy: float = 0.0,
     seed: int = 0,
+    dtype: torch.dtype = torch.float32,
 ) -> Prepared:
-    """Cut, shuffle and scale ``data``.
+    """Cut, shuffle and scale ``data``, whose arrays stay as they are stored; a batch is scaled when it is read.
 
     Args:
         train, val, test: sizes; validation examples come from the training set, after the training ones. All of what
@@ -71,6 +96,7 @@ def prepare(
         standardise: ``"feature"``, ``"channel"`` or ``"none"``, by mean and deviation of the chosen training examples.
         noisy: share of training labels replaced by another class.
         seed: of the subset and of the noise.
+        dtype: type of the inputs.
     """
     total = len(data.x_train)
     val = check_int("val", val, 0, total - 1)
@@ -83,16 +109,12 @@ def prepare(
     random = np.random.default_rng(derive(seed, "subset"))
     rows = random.permutation(total) if order == "random" else np.arange(total)
     chosen, held = rows[:train], rows[train : train + val]
-    x = _channels_first(data.x_train[chosen])
     unit = 255.0 if data.x_train.dtype == np.uint8 else 1.0
-    shift, scale = _standard(x, standardise, unit)
+    scaled = Standardise(*_standard(data.x_train, chosen, standardise, unit), dtype)
     labels = data.y_train[chosen].copy()
     changed = np.random.default_rng(derive(seed, "noise")).random(train) < noisy
     others = np.random.default_rng(derive(seed, "noise", 1)).integers(1, data.classes, train)
     labels[changed] = (labels[changed] + others[changed]) % data.classes
-
-    def ready(images: NDArray[Any], y: NDArray[np.int64]) -> Split:
-        return torch.from_numpy(((images - shift) / scale).astype(np.float32)), torch.from_numpy(y.copy())
 
     facts = {
         "data": data.name,
@@ -103,31 +125,45 @@ def prepare(
         "standardise": standardise,
         "noisy_labels": int(changed.sum()),
     }
+    names = tuple(map(str, range(data.classes)))
+
+    def part(stored: NDArray[Any], y: NDArray[np.int64], rows: Tensor | slice) -> Dataset:
+        stored = stored if stored.dtype.itemsize <= 8 else stored.astype(np.float64)  # as wide as torch's are
+        return ArrayDataset(stored, torch.from_numpy(y.copy()), scaled, rows, names)
+
     return Prepared(
-        ready(x, labels),
-        ready(_channels_first(data.x_train[held]), data.y_train[held]) if val else None,
-        ready(_channels_first(data.x_test[:test]), data.y_test[:test]),
+        part(data.x_train, labels, torch.from_numpy(chosen)),
+        part(data.x_train, data.y_train[held], torch.from_numpy(held)) if val else None,
+        part(data.x_test, data.y_test[:test], slice(0, test)),
         data.classes,
         facts,
-        shift,
-        scale,
+        scaled,
         unit,
     )
 
 
-def _channels_first(images: NDArray[Any]) -> NDArray[Any]:
-    images = images.astype(np.float64)
-    return images.transpose(0, 3, 1, 2) if images.ndim == 4 else images
+def _channels_first(stored: Tensor) -> Tensor:
+    if stored.ndim != 4:
+        return stored
+    if stored.shape[3] == 1:  # plain strides: a permuted grey image would be taken for channels-last by convolutions
+        return stored.reshape(len(stored), 1, *stored.shape[1:3])
+    return stored.permute(0, 3, 1, 2)
 
 
-def _standard(x: NDArray[Any], how: str, unit: float) -> tuple[NDArray[Any], NDArray[Any]]:
+def _standard(
+    images: NDArray[Any], rows: NDArray[np.int64], how: str, unit: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     if how == "none":
         return np.zeros(()), np.array(unit)  # bytes to [0, 1]; other numbers as they are
-    if how == "channel" and x.ndim != 4:
-        raise BadInput(f"standardise='channel' needs images; these inputs have shape {x.shape[1:]}; take 'feature'")
+    if how == "channel" and images.ndim != 4:
+        raise BadInput(
+            f"standardise='channel' needs images; these inputs have shape {images.shape[1:]}; take 'feature'"
+        )
     if how not in ("feature", "channel"):
         raise BadInput(f"standardise must be 'feature', 'channel' or 'none'; got {how!r}")
-    axes = 0 if how == "feature" else (0, 2, 3)
-    shift, scale = x.mean(axes, keepdims=True)[0], x.std(axes, keepdims=True)[0]
+    shift, scale = mean_and_std(images, rows, how == "channel")
     # A feature that never varies is left at 0 instead of being divided by nothing.
-    return shift, np.where(scale > 1e-12, scale, 1.0)
+    scale = np.where(scale > 1e-12, scale, 1.0)
+    if how == "channel":
+        return shift[:, None, None], scale[:, None, None]
+    return (shift.transpose(2, 0, 1), scale.transpose(2, 0, 1)) if images.ndim == 4 else (shift, scale)

@@ -8,10 +8,10 @@ from typing import Any, Unpack
 from torch import nn
 from torch.optim import Optimizer
 
+from surefoot.dataset import DatasetLike
 from surefoot.errors import BadInput, MissingDependency
 from surefoot.integrations.options import Options, check_callback_options, own_rows
 from surefoot.training.loggers import numbers_of
-from surefoot.training.splits import Split
 from surefoot.training.tracker import Tracker
 
 try:
@@ -57,9 +57,9 @@ class SurefootCallback(Callback):
 
     def __init__(
         self,
-        train: Split,
-        test: Split,
-        val: Split | None = None,
+        train: DatasetLike,
+        test: DatasetLike,
+        val: DatasetLike | None = None,
         model: nn.Module | None = None,
         name: str = "",
         **options: Unpack[Options],

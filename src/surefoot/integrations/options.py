@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypedDict
 
-from torch import Tensor
+import torch
 
+from surefoot.dataset import Dataset, DatasetLike, as_dataset
 from surefoot.errors import BadInput
 from surefoot.loss import LossLike
 from surefoot.ranks import all_ranks
 from surefoot.training.loggers import Logger
-from surefoot.training.splits import Split, as_split
 from surefoot.training.tracker import Schedule
 from surefoot.validation import check_options
 
@@ -67,28 +67,30 @@ def check_callback_options(options: Options) -> Options:
     return options
 
 
-def own_rows(name: str, given: Split) -> tuple[Tensor, Tensor]:
+def own_rows(name: str, given: DatasetLike) -> Dataset:
     """Return this rank's share of rows that all ranks were given; a single process reads all rows.
 
     Args:
         name: name of the argument, for errors.
-        given: (inputs, labels), or a loader of such pairs; the same on every rank.
+        given: whatever `surefoot.data.as_dataset` takes, such as a pair (inputs, labels); the same on every rank.
 
     Returns:
-        Inputs and labels of this rank.
+        The examples of this rank.
 
     Raises:
         BadInput: when the rows cannot be read, differ between ranks, or are fewer than the ranks.
     """
     ranks = all_ranks()
     with ranks.agreeing():
-        inputs, labels = as_split(name, given)
-    if not ranks.alike(inputs, labels):
+        data = as_dataset(name, given)
+        if ranks.count == 1:
+            return data
+        digest = torch.tensor(list(bytes.fromhex(data.digest())))
+    if not ranks.alike(digest):
         raise BadInput(
             f"{name} must be the same rows in the same order on every rank, which reads its share of them, and they "
             "differ; give (inputs, labels), or a loader that neither shuffles, augments nor samples by rank"
         )
-    if len(inputs) < ranks.count:
-        raise BadInput(f"{name} must have a row for each of the {ranks.count} ranks; got {len(inputs)}")
-    rows = ranks.share(len(inputs))
-    return inputs[rows], labels[rows]
+    if len(data) < ranks.count:
+        raise BadInput(f"{name} must have a row for each of the {ranks.count} ranks; got {len(data)}")
+    return data.part(ranks.share(len(data)))

@@ -113,7 +113,7 @@ class ARAdaLS(Objective):
         if validation.val is None or p is None:
             return
         groups = len(self.smoothing)
-        distances = boundary_distance(validation.model, validation.val[0], self.rivals)
+        distances = boundary_distance(validation.model, validation.val.take()[0], self.rivals)
         if not bool(distances.isfinite().all()):
             return
         place = _places(distances, groups)
@@ -123,7 +123,7 @@ class ARAdaLS(Objective):
         upper = (p.classes - 1) / p.classes
         self.smoothing.copy_((self.smoothing + self.rate * gaps / counts).clamp(0, upper))
         if int(self.epochs) % self.refresh == 0:
-            x = validation.train[0]
+            x, _ = validation.train.take()
             if len(x) != len(self.group):
                 raise BadInput(f"examples must be {len(x)}, the training set's; got {len(self.group)}")
             self.group.copy_(_places(boundary_distance(validation.model, x, self.rivals), groups))

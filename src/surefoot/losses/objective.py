@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from surefoot.dataset import Dataset
 from surefoot.errors import BadInput
 from surefoot.forward import CHUNK, logits_of
 from surefoot.loss import Loss, LossLike, as_loss, whole_labels, wide
@@ -18,7 +19,6 @@ from surefoot.text import settings_of
 
 __all__ = ["Batch", "Lifted", "Objective", "Validation", "Weigh", "as_objective", "unweighted"]
 
-Split = tuple[Tensor, Tensor]
 # (logits, labels, values) → values, weighted as the optimizer requires in this pass.
 Weigh = Callable[[Tensor, Tensor, Tensor], Tensor]
 
@@ -60,14 +60,14 @@ class Validation:
 
     Args:
         model: the present model.
-        train: inputs and labels of the training set.
-        val: inputs and labels of the validation part, or None.
+        train: the training examples.
+        val: the validation examples, or None.
 
     Raises:
         BadInput: when called, if there is no validation part.
     """
 
-    def __init__(self, model: nn.Module, train: Split, val: Split | None) -> None:
+    def __init__(self, model: nn.Module, train: Dataset, val: Dataset | None) -> None:
         self.model, self.train, self.val = model, train, val
 
     def __call__(self) -> Predictions | None:
@@ -77,10 +77,10 @@ class Validation:
         return predicted(self.model, self.val)
 
 
-def predicted(model: nn.Module, split: Split) -> Predictions | None:
-    """Predictions on a split; None if the logits are not finite, which the loop will detect by itself."""
-    logits = logits_of(model, split[0], CHUNK)
-    return Predictions(logits, split[1]) if bool(torch.isfinite(logits.amax(dim=1)).all()) else None
+def predicted(model: nn.Module, data: Dataset) -> Predictions | None:
+    """Predictions on a data set; None if the logits are not finite, which the loop will detect by itself."""
+    logits = logits_of(model, data, CHUNK)
+    return Predictions(logits, data.labels) if bool(torch.isfinite(logits.amax(dim=1)).all()) else None
 
 
 def unweighted(logits: Tensor, labels: Tensor, values: Tensor) -> Tensor:

@@ -160,15 +160,15 @@ class BalCAL(Objective):
         Args:
             validation: the model and its data after the epoch.
         """
-        head, (x, y) = _head(validation.model), validation.train
+        head, train = _head(validation.model), validation.train
         parts = []
         with evaluating(validation.model), torch.random.fork_rng():
-            for rows in torch.split(x, CHUNK):
-                validation.model(rows)
+            for inputs, _, _ in train.batches(CHUNK):
+                validation.model(inputs)
                 parts.append(head.taken())
         learnt, fixed = (torch.cat(chunks).double() for chunks in zip(*parts, strict=True))
         if bool(learnt.isfinite().all() and fixed.isfinite().all()):
-            head.share.fill_(bisected(learnt, fixed, y, self.delta))
+            head.share.fill_(bisected(learnt, fixed, train.labels, self.delta))
 
 
 def bisected(learnt: Tensor, fixed: Tensor, labels: Tensor, delta: float) -> float:

@@ -10,9 +10,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from surefoot.data.prepare import Prepared
+from surefoot.dataset import ArrayDataset, Dataset
 from surefoot.errors import BadInput
 
 __all__ = ["View"]
+
+_BLOCK = 1024  # inputs that are float64 at once
 
 
 class View:
@@ -37,12 +40,11 @@ class View:
         if len(data.shape) != 3 or data.shape[0] not in (1, 3):
             raise BadInput(f"corruptions need images of 1 or 3 channels; these inputs have shape {data.shape}")
         self._data = data
-        raw = data.raw(data.train[0])
-        if raw.min() < -1e-6:
-            raise BadInput(
-                f"corruptions need images whose numbers start at 0; the training set has {float(raw.min()):.4g}"
-            )
-        self.white = float(raw.max()) if white is None else white
+        blocks = (data.raw(inputs) for inputs, _, _ in data.train.batches(_BLOCK))
+        lows, highs = zip(*((float(raw.min()), float(raw.max())) for raw in blocks), strict=True)
+        if min(lows) < -1e-6:
+            raise BadInput(f"corruptions need images whose numbers start at 0; the training set has {min(lows):.4g}")
+        self.white = max(highs) if white is None else white
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -50,27 +52,35 @@ class View:
         c, h, w = self._data.shape
         return h, w, c
 
-    def pictures(self, inputs: Tensor) -> NDArray[np.uint8]:
-        """Convert inputs to pictures.
+    def pictures(self, images: Dataset) -> NDArray[np.uint8]:
+        """Convert the inputs of a data set to pictures.
 
         Args:
-            inputs: (n, c, h, w) standardised inputs.
+            images: a data set of standardised inputs (c, h, w).
 
         Returns:
             (n, h, w, c) bytes.
         """
-        raw = self._data.raw(inputs).transpose(0, 2, 3, 1)
-        return np.rint(np.clip(raw / self.white, 0, 1) * 255).astype(np.uint8)
+        return np.concatenate([self._painted(inputs) for inputs, _, _ in images.batches(_BLOCK)])
 
-    def inputs(self, pictures: NDArray[Any]) -> Tensor:
-        """Convert pictures to inputs.
+    def dataset(self, pictures: NDArray[Any], labels: NDArray[np.int64]) -> Dataset:
+        """Make a data set of pictures; a batch is standardised when it is read.
 
         Args:
             pictures: (n, h, w, c) bytes, or floats in [0, 1].
+            labels: (n,) their labels.
 
         Returns:
-            (n, c, h, w) float32 standardised inputs.
+            A data set of float32 inputs (c, h, w).
         """
+        return ArrayDataset(pictures, torch.from_numpy(labels), lambda stored: self._inputs(stored.numpy()))
+
+    def _painted(self, inputs: Tensor) -> NDArray[np.uint8]:
+        raw = self._data.raw(inputs).transpose(0, 2, 3, 1)
+        return np.rint(np.clip(raw / self.white, 0, 1) * 255).astype(np.uint8)
+
+    def _inputs(self, pictures: NDArray[Any]) -> Tensor:
         unit = 255.0 if pictures.dtype == np.uint8 else 1.0
         raw = pictures.transpose(0, 3, 1, 2) * (self.white * self._data.unit / unit)
-        return torch.from_numpy(((raw - self._data.shift) / self._data.scale).astype(np.float32))
+        standardise = self._data.standardise
+        return torch.from_numpy(((raw - standardise.shift) / standardise.scale).astype(np.float32))

@@ -11,7 +11,8 @@ from torch import nn
 from torch.optim import Optimizer
 
 from surefoot.curvature import Sharpness
-from surefoot.data.prepare import Prepared, Split
+from surefoot.data.prepare import Prepared
+from surefoot.dataset import Dataset
 from surefoot.ensembles.objective import EnsembleObjective
 from surefoot.ensembles.registry import build_ensemble
 from surefoot.errors import BadInput
@@ -40,8 +41,8 @@ class Assembled:
     model: nn.Module
     optimizer: Optimizer
     objective: Objective
-    train: Split
-    val: Split | None
+    train: Dataset
+    val: Dataset | None
     batches: Batches
     steps: int
     factor: Callable[[int], float]
@@ -54,7 +55,7 @@ def fresh_model(spec: RunSpec, data: Prepared) -> nn.Module:
     dtype = getattr(torch, spec.dtype)
     model = network_of(spec, objective_of(spec, _facts(data)), data.shape, data.classes).to(dtype)
     try:
-        logits_of(model, data.train[0][:1].to(dtype))
+        logits_of(model, data.train.part(slice(0, 1)))
     except RuntimeError as error:
         reason = " ".join(str(error).split())[:150]
         raise BadInput(f"model {spec.model.name} cannot take examples of shape {data.shape}: {reason}") from error
@@ -80,23 +81,20 @@ def objective_of(spec: RunSpec, facts: Facts) -> Objective:
 
 
 def _facts(data: Prepared) -> Facts:
-    return Facts(len(data.train[0]), data.classes, data.radius)
+    return Facts(len(data.train), data.classes, data.radius)
 
 
 def assemble(spec: RunSpec, data: Prepared, ranks: Ranks = ALONE) -> Assembled:
     """The parts of the spec's run over ``data``; curvature and the tracker's readings are shared by the ranks."""
-    dtype = getattr(torch, spec.dtype)
-    train, test = (data.train[0].to(dtype), data.train[1]), (data.test[0].to(dtype), data.test[1])
-    val = None if data.val is None else (data.val[0].to(dtype), data.val[1])
-    rows = len(train[0])
+    rows = len(data.train)
     model, objective = fresh_model(spec, data), objective_of(spec, _facts(data))
     loss, over = objective.curvature, ranks.count > 1
 
-    def own(part: Split) -> Split:
-        return part[0][ranks.share(len(part[0]))], part[1][ranks.share(len(part[1]))]
+    def own(part: Dataset) -> Dataset:
+        return part.part(ranks.share(len(part)))
 
     def curvature() -> Sharpness:
-        return Sharpness(model, *own(train), loss, ranks=over)
+        return Sharpness(model, *own(data.train).take(), loss, ranks=over)
 
     optimizer = build_optimizer(spec.optimizer.name, model, spec.optimizer.options, curvature)
     if isinstance(optimizer, TwoPass):
@@ -118,9 +116,9 @@ def assemble(spec: RunSpec, data: Prepared, ranks: Ranks = ALONE) -> Assembled:
         "sample": spec.track.sample,
         "ranks": over,
     }
-    parts = own(train), own(test), None if val is None else own(val)
+    parts = own(data.train), own(data.test), None if data.val is None else own(data.val)
     tracker = Tracker(model, *parts, optimizer, loss, cadences, budget, size, **settings)
-    return Assembled(model, optimizer, objective, train, val, batches, steps, _factor(spec, steps), tracker)
+    return Assembled(model, optimizer, objective, data.train, data.val, batches, steps, _factor(spec, steps), tracker)
 
 
 def _cadences(spec: RunSpec, steps: int) -> dict[str, Any]:

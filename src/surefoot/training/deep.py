@@ -40,7 +40,7 @@ def read_mean(ensemble: LoadedRun) -> dict[str, Any]:
     """One reading of the mean of all members."""
     parts = {"train": ensemble.data.train, "test": ensemble.data.test, "val": ensemble.data.val}
     predictions = {
-        name: Predictions.of(ensemble.model, *part, CHUNK) for name, part in parts.items() if part is not None
+        name: Predictions.of(ensemble.model, part, batch_size=CHUNK) for name, part in parts.items() if part is not None
     }
     reading: dict[str, Any] = {"step": ensemble.step}
     for name, p in predictions.items():

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from surefoot.data.prepare import Prepared
 from surefoot.runs.journal import ARRAYS, read_journal
@@ -28,12 +29,12 @@ def write_examples(folder: Path, data: Prepared) -> None:
         return
     records = read_journal(folder / ARRAYS)[0]
     found: dict[str, Any] = {}
-    for part, (inputs, _) in (("train", data.train), ("test", data.test)):
+    for part, examples in (("train", data.train), ("test", data.test)):
         seen = Counter(row for each in records if f"{part}.tail" in each for row in each[f"{part}.tail"]["rows"])
         rows = sorted(row for row, _ in sorted(seen.items(), key=lambda item: (-item[1], item[0]))[:_MOST])
         if rows:
             # The set's own range is black to white: digits go from 0 to 16, photographs from 0 to 255.
-            images = data.raw(inputs[rows]).transpose(0, 2, 3, 1)
+            images = data.raw(examples.take(torch.tensor(rows))[0]).transpose(0, 2, 3, 1)
             low, high = float(images.min()), float(images.max())
             pixels = np.rint((images - low) / max(high - low, 1e-12) * 255).astype(np.uint8)
             texts = [base64.b64encode(each.tobytes()).decode() for each in pixels]

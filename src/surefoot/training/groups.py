@@ -84,7 +84,7 @@ class RobustMargins(Group):
     def of_part(self, part: str, p: Predictions, record: Record) -> float:
         """An attack of ten steps and a bound of some sixty forward passes."""
         m = self.measured
-        numbers, m.balls[part] = over_ball(part, m.model, *m.parts[part], m.eps, m.norm, p, m.ranks.rows)
+        numbers, m.balls[part] = over_ball(part, m.model, *m.parts[part].take(), m.eps, m.norm, p, m.ranks.rows)
         record.update(numbers)
         return 40 * len(m.labels[part]) / m.batch
 
@@ -118,7 +118,7 @@ class Bounds(Group):
             return 0.0
         reading = m.sharpness("train").read(verify=True)
         record |= {"sharpness": reading.value, "sharpness_residual": reading.residual}
-        norms = m.ranks.rows(jacobian_norms(m.model, m.parts[part][0])).double().numpy()
+        norms = m.ranks.rows(jacobian_norms(m.model, m.parts[part].take()[0])).double().numpy()
         record.update(bounds_of(part, p, Curvature(reading.value, reading.residual, norms), ball))
         return (p.classes + 2) * len(m.labels["train"]) / m.batch
 
@@ -208,7 +208,7 @@ class BatchSharpness(Group):
         """Small batches pay for their checks."""
         m = self.measured
         settings: dict[str, Any] = {"tol": 0.1, "max_batches": 40, "ranks": m.ranks.count > 1}
-        reading = batch_sharpness(m.model, *m.parts["train"], m.batch, m.seed, loss=m.loss, **settings)
+        reading = batch_sharpness(m.model, *m.parts["train"].take(), m.batch, m.seed, loss=m.loss, **settings)
         record |= {"batch_sharpness": reading.value, "batch_sharpness_error": reading.standard_error}
         return (3.0 if m.cost_of_passes("train") == 1 else 8.0) * reading.batches
 
@@ -234,11 +234,9 @@ class Ascent(Group):
     def read(self, record: Record) -> float:
         """Both ends of the spectrum at each point, some forty products each."""
         m = self.measured
-        x, y = m.parts["train"]
-        count = m.sampled("train")
-        if count < len(y):
-            drawn = torch.randperm(len(y), generator=generator(m.seed, "sample"))[:count]
-            x, y = x[drawn], y[drawn]
+        train, count = m.parts["train"], m.sampled("train")
+        drawn = torch.randperm(len(train), generator=generator(m.seed, "sample"))[:count]
+        x, y = train.take(drawn) if count < len(train) else train.take()
         record |= self._on(x, y)
         return 2 * 40 * self.points * len(y) / m.batch
 

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from torch import nn
 
 from surefoot.data.prepare import Prepared, prepare
@@ -59,7 +60,8 @@ def _open(path: Path, data_root: Path | None, best: bool) -> LoadedRun:
     raw = load_set(spec.data.name, data_root)
     if re.fullmatch(r"[0-9a-f]{16}", folder.name) and folder.name != spec.run_id(raw.digest()):
         raise BadInput(f"the data set {spec.data.name!r} here is not the one that run {folder.name} was trained on")
-    data = prepare(raw, **spec.data.model_dump(exclude={"name", "augment"}), seed=spec.seed)
+    options = spec.data.model_dump(exclude={"name", "augment"})
+    data = prepare(raw, **options, seed=spec.seed, dtype=getattr(torch, spec.dtype))
     if spec.ensemble is not None and spec.ensemble.name == "deep":
         places = [folder.parent / member.run_id(raw.digest()) for member in members_of(spec)]
         members = [_open(place, data_root, best) for place in places]

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from surefoot.data.augment import crop_and_flip
-from surefoot.data.prepare import Split
+from surefoot.dataset import Dataset
 from surefoot.losses.objective import Batch, Objective, Validation
 from surefoot.ranks import ALONE, Ranks
 from surefoot.seeds import generator, reseed
@@ -62,7 +62,7 @@ def train(
     model: nn.Module,
     optimizer: Optimizer,
     objective: Objective,
-    data: Split,
+    data: Dataset,
     batches: Batches,
     steps: int,
     factor: Callable[[int], float],
@@ -71,7 +71,7 @@ def train(
     seed: int = 0,
     start: int = 0,
     augment: bool = False,
-    val: Split | None = None,
+    val: Dataset | None = None,
     ranks: Ranks = ALONE,
     after: Callable[[int, float, Reading | None], str | None] = lambda step, loss, reading: None,
 ) -> Outcome:
@@ -82,7 +82,7 @@ def train(
         optimizer: Steps with a closure. Over several ranks, its ``over_ranks`` is `Ranks.mean` already.
         objective: (model, batch) → the scalar to minimise. For an optimizer that weighs examples, such as CSAM, it is
             bound to that optimizer by `Objective.weighted_by`.
-        data: Inputs and labels of all training examples.
+        data: All training examples.
         batches: The rows of each step.
         steps: The step to stop at.
         factor: Factor of the initial learning rate of each parameter group, by step.
@@ -98,17 +98,15 @@ def train(
     Returns:
         How and at which step the training ended; ``"diverged"`` where the loss is not finite.
     """
-    x, y = data
     rates = [group.setdefault("initial_lr", group["lr"]) for group in optimizer.param_groups]
-    validation, all_rows = Validation(model, data, val), torch.arange(len(x))
+    validation, all_rows = Validation(model, data, val), torch.arange(len(data))
     model.train()
     for step in range(start, steps):
         for group, rate in zip(optimizer.param_groups, rates, strict=True):
             group["lr"] = rate * factor(step)
         rows = batches.at(step)
-        inputs, labels = x[rows], y[rows]
-        if augment:
-            inputs = crop_and_flip(inputs, seed, step)
+        taken, labels = data.take(rows)
+        inputs = crop_and_flip(taken, seed, step) if augment else taken
         own = ranks.share(len(inputs))
         indices = all_rows if isinstance(rows, slice) else rows
         batch = Batch(inputs[own], labels[own], indices[own], step)

@@ -15,10 +15,12 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from surefoot.curvature import Hessian, Sharpness
+from surefoot.dataset import Dataset
 from surefoot.forward import CHUNK, logits_of
 from surefoot.loss import CrossEntropy, Loss
 from surefoot.predictions import Predictions
 from surefoot.ranks import Ranks
+from surefoot.seeds import generator
 from surefoot.theory.sample import Robust
 from surefoot.training.schedule import GROUPS, Schedule
 
@@ -33,7 +35,7 @@ class Measured:
 
     Args:
         model: From inputs to logits.
-        parts: This rank's (inputs, labels) by name: train, test and maybe val.
+        parts: This rank's examples by name: train, test and maybe val.
         labels: The labels of all ranks by name.
         loss: Of curvature and gradient.
         batch: Rows of all ranks in a training step.
@@ -49,7 +51,7 @@ class Measured:
     """
 
     model: nn.Module
-    parts: Mapping[str, tuple[Tensor, Tensor]]
+    parts: Mapping[str, Dataset]
     labels: Mapping[str, Tensor]
     loss: Loss
     batch: int
@@ -78,7 +80,7 @@ class Measured:
 
     def predictions(self, part: str, record: Record) -> Predictions | None:
         """The predictions on a part; None, and a word in the record, where the logits are not finite."""
-        logits = self.ranks.rows(logits_of(self.model, self.parts[part][0], CHUNK))
+        logits = self.ranks.rows(logits_of(self.model, self.parts[part], CHUNK))
         if not bool(torch.isfinite(logits.amax(dim=1)).all()):
             record["diverged"] = True  # an outcome to write down, where wrong labels are an error
             return None
@@ -87,10 +89,20 @@ class Measured:
     def sharpness(self, part: str) -> Sharpness:
         """The reader of a part's sharpness, which starts from where it ended the time before."""
         if part not in self._readers:
-            sample = self.sampled(part) if self.sampled(part) < len(self.labels[part]) else None
-            settings: dict[str, Any] = {"seed": self.seed, "sample": sample, "ranks": self.ranks.count > 1}
-            self._readers[part] = Sharpness(self.model, *self.parts[part], self.loss, **settings)
+            settings: dict[str, Any] = {"seed": self.seed, "ranks": self.ranks.count > 1}
+            self._readers[part] = Sharpness(self.model, *self.sample_of(part), self.loss, **settings)
         return self._readers[part]
+
+    def sample_of(self, part: str) -> tuple[Tensor, Tensor]:
+        """This rank's share of the examples that a part's sharpness is read on: inputs and labels."""
+        total, size = len(self.labels[part]), self.sampled(part)
+        if size == total:
+            return self.parts[part].take()
+        chosen = torch.randperm(total, generator=generator(self.seed, "sample"))[:size].sort().values
+        own = self.ranks.own(chosen, self.ranks.counts(len(self.parts[part])))
+        inputs, labels = self.parts[part].take(own)
+        share = self.ranks.share(size)
+        return self.ranks.rows(inputs)[share], self.ranks.rows(labels)[share]
 
     def set_up_sharpness(self, part: str) -> float:
         """Make the reader of a part's sharpness; the cost of finding principal directions, the first time."""
@@ -99,7 +111,7 @@ class Measured:
 
     def hessian(self) -> Hessian:
         """The Hessian of the training loss."""
-        return Hessian(self.model, *self.parts["train"], self.loss, ranks=self.ranks.count > 1)
+        return Hessian(self.model, *self.parts["train"].take(), self.loss, ranks=self.ranks.count > 1)
 
     def state_dict(self) -> dict[str, Tensor]:
         """What the next readings of sharpness start from."""

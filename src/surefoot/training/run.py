@@ -102,7 +102,7 @@ def _run(
 ) -> Result:
     raw = load_set(spec.data.name, data_root)
     options = spec.data.model_dump(exclude={"name", "augment"})
-    data = prepare(raw, **options, seed=spec.seed)
+    data = prepare(raw, **options, seed=spec.seed, dtype=getattr(torch, spec.dtype))
     folder = out / spec.run_id(raw.digest())
     with contextlib.ExitStack() as stack:
         with ranks.agreeing():

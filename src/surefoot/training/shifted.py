@@ -29,7 +29,7 @@ def ood_sets(spec: ShiftSpec, data: Prepared, root: Path | None) -> dict[str, ND
     So is a corruption that these images cannot have, such as another saturation of grey ones.
     """
     view = View(data)
-    try_kinds(view.pictures(data.test[0][:1]), kinds_named(spec.corruptions))
+    try_kinds(view.pictures(data.test.part(slice(0, 1))), kinds_named(spec.corruptions))
     return {name: images[: spec.rows] for name, images in ood_by_name(spec.ood, root, view.shape).items()}
 
 
@@ -40,10 +40,13 @@ def read_shift(
     view = View(data)
 
     def predict(pictures: NDArray[Any], labels: Any) -> Predictions:
-        return Predictions.of(model, view.inputs(pictures), labels, CHUNK)
+        return Predictions.of(model, view.dataset(pictures, labels), batch_size=CHUNK)
 
-    held = {} if data.val is None else {"temperature": Temperature().fit(Predictions.of(model, *data.val, CHUNK))}
+    held = {}
+    if data.val is not None:
+        held["temperature"] = Temperature().fit(Predictions.of(model, data.val, batch_size=CHUNK))
     subject = Subject("run", predict, held)
-    clean = view.pictures(data.test[0])[: spec.rows], data.test[1].numpy()[: spec.rows]
+    test = data.test.part(slice(spec.rows))
+    clean = view.pictures(test), test.labels.numpy()
     rows = shifted_rows([subject], clean, generated(*clean), kinds_named(spec.corruptions), spec.severities)
     return quantities(rows, ood_rows([subject], clean, foreign))

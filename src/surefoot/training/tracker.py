@@ -12,6 +12,7 @@ from typing import Any
 from torch import nn
 from torch.optim import Optimizer
 
+from surefoot.dataset import DatasetLike, as_dataset
 from surefoot.errors import BadInput, StorageFault
 from surefoot.files import check_regular, make_folder
 from surefoot.loss import LossLike, as_loss
@@ -22,10 +23,9 @@ from surefoot.training.groups import GROUPS_BY_NAME
 from surefoot.training.loggers import Logger, Loggers
 from surefoot.training.measured import Measured, measure
 from surefoot.training.schedule import Budget, Every, Schedule, schedules_of
-from surefoot.training.splits import Split, as_split
 from surefoot.validation import as_path, check_int
 
-__all__ = ["Schedule", "Split", "Tracker", "as_split"]
+__all__ = ["Schedule", "Tracker"]
 
 # What the text of a tracker shows of its last reading.
 _SHOWN = ("train.accuracy", "test.accuracy", "train.ece", "test.ece", "sharpness")
@@ -42,8 +42,9 @@ class Tracker:
 
     Args:
         model: from inputs to logits (n, k).
-        train, test: (inputs, labels), or a loader of such pairs, which is read once, here.
-        val: (inputs, labels) whose accuracy, NLL, … are read too, and on which ``test.tce``'s temperature is fitted.
+        train, test: data sets: whatever `surefoot.data.as_dataset` takes, such as a pair (inputs, labels) or a loader.
+            A loader is read once here, and at every reading if its inputs are too large to be kept.
+        val: a data set whose accuracy, NLL, … are read too, and on which ``test.tce``'s temperature is fitted.
         optimizer: its learning rate gives ``threshold`` = 2/η, and what it says of its last step is recorded.
         loss: whose curvature and gradient are read: ``"ce"``, ``"mse"``, a loss of surefoot or torch, or a function;
             see `surefoot.losses.as_loss`. Its Gauss–Newton matrix needs it to be convex in the logits.
@@ -79,9 +80,9 @@ class Tracker:
     def __init__(
         self,
         model: nn.Module,
-        train: Split,
-        test: Split,
-        val: Split | None = None,
+        train: DatasetLike,
+        test: DatasetLike,
+        val: DatasetLike | None = None,
         optimizer: Optimizer | None = None,
         loss: LossLike = "ce",
         every: int | Schedule | Mapping[str, int | Schedule] | None = None,
@@ -100,8 +101,8 @@ class Tracker:
         self._ranks = all_ranks() if ranks else ALONE
         given = {"train": train, "test": test} | ({} if val is None else {"val": val})
         with self._ranks.agreeing():
-            parts = {name: as_split(name, part) for name, part in given.items()}
-        labels = {name: self._ranks.rows(y) for name, (_, y) in parts.items()}  # of all ranks
+            parts = {name: as_dataset(name, part) for name, part in given.items()}
+        labels = {name: self._ranks.rows(part.labels) for name, part in parts.items()}  # of all ranks
         rows = len(labels["train"])
         self._measured = Measured(
             model=self._model,

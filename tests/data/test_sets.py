@@ -1,4 +1,4 @@
-"""Data sets from small files of the official formats, subsets, standardisation, augmentation, hostile pickles."""
+"""Data sets from small files of the official formats, and hostile pickles."""
 
 import gzip
 import io
@@ -7,17 +7,13 @@ import tarfile
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 from scipy.io import savemat
 from sklearn.datasets import load_digits
 
-from surefoot.data.augment import crop_and_flip
-from surefoot.data.prepare import prepare
 from surefoot.data.registry import DATASETS
-from surefoot.data.sets import DataSet, load_set
+from surefoot.data.sets import load_set
 from surefoot.errors import BadInput
-from surefoot.seeds import derive, generator
 
 random = np.random.default_rng(0)
 
@@ -177,79 +173,3 @@ def test_archives_follow_no_path(tmp_path):
     with pytest.raises(BadInput):
         load_set("cifar10", tmp_path)
     assert not (tmp_path.parent / "escaped").exists()
-
-
-def made(n=60, shape=(4, 4, 3), classes=5):
-    x = random.integers(0, 256, (n, *shape), dtype=np.uint8)
-    return DataSet("made", x, np.arange(n) % classes, x[:20], np.arange(20) % classes, classes)
-
-
-def test_subsets_are_disjoint_and_repeatable():
-    data = made()
-    one, two = prepare(data, 30, 20, 10, seed=3), prepare(data, 30, 20, 10, seed=3)
-    assert torch.equal(one.train[0], two.train[0])
-    assert not torch.equal(one.train[0], prepare(data, 30, 20, 10, seed=4).train[0])
-    assert one.shape == (3, 4, 4)
-    rows = {tuple(row.flatten().tolist()) for row in one.train[0]}
-    assert not rows & {tuple(row.flatten().tolist()) for row in one.val[0]}
-    first = prepare(data, 30, 20, order="first", standardise="none")
-    assert torch.equal(first.train[1], torch.arange(30) % 5)
-    assert torch.allclose(first.train[0][0], torch.tensor(data.x_train[0]).permute(2, 0, 1) / 255)
-
-
-@pytest.mark.parametrize(("how", "axes"), [("feature", 0), ("channel", (0, 2, 3))])
-def test_standardised(how, axes):
-    x = prepare(made(), 40, standardise=how).train[0].double()
-    assert torch.allclose(x.mean(axes), torch.zeros(1).double(), atol=1e-6)
-    assert torch.allclose(x.std(axes, correction=0), torch.ones(1).double(), atol=1e-5)
-
-
-def test_features_that_never_vary_become_zero():
-    x = load_set("digits", None)
-    assert torch.isfinite(prepare(x, 50).train[0]).all()
-
-
-def test_noisy_labels():
-    data = made(2000)
-    clean, noisy = prepare(data), prepare(data, noisy=0.2)
-    changed = (clean.train[1] != noisy.train[1]).float().mean()
-    assert float(changed) == pytest.approx(0.2, abs=0.03)
-    assert noisy.facts["noisy_labels"] == int((clean.train[1] != noisy.train[1]).sum())
-    assert torch.equal(clean.test[1], noisy.test[1])
-
-
-def test_misuse():
-    data = made()
-    for options, match in (
-        ({"train": 61}, "train"),
-        ({"train": 50, "val": 20}, "train"),
-        ({"test": 21}, "test"),
-        ({"order": "last"}, "order"),
-        ({"standardise": "row"}, "standardise"),
-        ({"noisy": 1.5}, "noisy"),
-    ):
-        with pytest.raises(BadInput, match=match):
-            prepare(data, **options)
-    with pytest.raises(BadInput, match="needs images"):
-        prepare(made(shape=(7,)), standardise="channel")
-
-
-def test_augmentation_by_position():
-    images = torch.arange(2 * 3 * 6 * 6, dtype=torch.float32).reshape(2, 3, 6, 6) + 1
-    one = crop_and_flip(images, seed=1, step=5, by=2)
-    assert torch.equal(one, crop_and_flip(images, seed=1, step=5, by=2))
-    assert not torch.equal(one, crop_and_flip(images, seed=1, step=6, by=2))
-    assert one.shape == images.shape
-    # Against a loop over images.
-    source = generator(1, "augment", 5)
-    down, right = (torch.randint(0, 5, (2,), generator=source) for _ in range(2))
-    mirrored = torch.randint(0, 2, (2,), generator=source)
-    wide = torch.nn.functional.pad(images, (2, 2, 2, 2))
-    for index in range(2):
-        cut = wide[index, :, down[index] : down[index] + 6, right[index] : right[index] + 6]
-        assert torch.equal(one[index], cut.flip(2) if mirrored[index] else cut)
-
-
-def test_seeds_are_those_of_every_machine():
-    assert derive(0, "order", 0) == 3_471_081_512_423_777_433
-    assert len({derive(seed, stream, step) for seed in range(5) for stream in "ab" for step in range(50)}) == 500
