@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 DONE = [
-    "surefoot.columns",
     "surefoot.curvature",
     "surefoot.ensembles",
     "surefoot.evaluation",

@@ -22,6 +22,9 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 OLD_MODULES: Mapping[str, str] = {
+    "surefoot.metrics.noise": "surefoot.metrics.ece",
+    "surefoot.metrics.summary": "surefoot.metrics.registry",
+    "surefoot.columns": "surefoot.predictions",
     "surefoot.checks": "surefoot.validation",
     "surefoot.door": "surefoot.validation",
     "surefoot.curvature.losses": "surefoot.loss",

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from surefoot.evaluation.verdict import Verdict, verdict
 from surefoot.metrics.interval import Interval, intervals
-from surefoot.metrics.registry import METRICS
+from surefoot.metrics.registry import METRICS, metrics_table, summary
 from surefoot.metrics.reliability import Reliability, reliability
 from surefoot.metrics.skce import skce
-from surefoot.metrics.summary import metrics_table, summary
 from surefoot.metrics.value import Value
 from surefoot.predictions import Predictions, check_predictions
 from surefoot.text import number, plain, plain_json

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from surefoot.metrics.noise import ChanceECE, chance_ece
+from surefoot.metrics.ece import ChanceECE, chance_ece
 from surefoot.metrics.reliability import wilson
 from surefoot.metrics.scores import accuracy, mean_confidence
 from surefoot.predictions import Predictions

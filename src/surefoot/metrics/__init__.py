@@ -4,17 +4,16 @@ Modules import scipy inside the functions that need scipy: specs and reports rea
 """
 
 from surefoot.metrics.debiased import debiased_ece, sweep_ece
-from surefoot.metrics.ece import adaptive_ece, classwise_ece, ece, mce, rmsce
+from surefoot.metrics.ece import ChanceECE, adaptive_ece, chance_ece, classwise_ece, ece, mce, rmsce
 from surefoot.metrics.interval import Interval, interval, intervals
 from surefoot.metrics.kce import kce
-from surefoot.metrics.noise import ChanceECE, chance_ece
 from surefoot.metrics.ranking import aurc, auroc_misclassification, auroc_ovr, e_aurc, fpr95
+from surefoot.metrics.registry import metrics_table, summary
 from surefoot.metrics.reliability import Reliability, reliability
 from surefoot.metrics.scores import BrierDecomposition, accuracy, brier, brier_decomposition, mean_confidence, nll
 from surefoot.metrics.skce import skce
 from surefoot.metrics.smooth import smooth_ece
 from surefoot.metrics.state import CalibrationState
-from surefoot.metrics.summary import metrics_table, summary
 from surefoot.metrics.value import Value
 
 __all__ = [

@@ -1,12 +1,27 @@
-"""The table of metrics, and the questions that other packages ask about the table."""
+"""The table of metrics, the questions that other packages ask about it, and `summary`."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from surefoot.errors import BadInput
+from surefoot.metrics.bins import check_bins
+from surefoot.metrics.value import Value
+from surefoot.predictions import Predictions, takes_predictions
 from surefoot.registry import Citation, MetricEntry, table
 from surefoot.validation import suggest
 
-__all__ = ["METRICS", "check_validation", "higher_is_better", "shifted_metrics", "tracked_metrics"]
+__all__ = [
+    "METRICS",
+    "Metric",
+    "check_validation",
+    "higher_is_better",
+    "metrics_table",
+    "shifted_metrics",
+    "summary",
+    "tracked_metrics",
+]
 
 _KUMAR2019 = Citation("Kumar, Liang and Ma", 2019, "Verified Uncertainty Calibration")
 _GEIFMAN2019 = Citation(
@@ -155,3 +170,55 @@ def higher_is_better(quantity: str) -> bool | None:
     """
     better = METRICS[quantity.rpartition(".")[2]].better
     return None if better is None else better == "higher"
+
+
+Metric = Callable[[Predictions], Value]
+
+
+def metrics_table(bins: int = 15) -> dict[str, Metric]:
+    """Return every metric of the registry by its name.
+
+    Args:
+        bins: number of bins of the binned metrics, from 1 to 10,000.
+
+    Returns:
+        Functions from `Predictions` to a `Value`, by name.
+
+    Raises:
+        BadInput: when ``bins`` is out of range.
+
+    Example:
+        >>> metrics_table()["accuracy"](Predictions([[2.0, 0.0], [0.0, 1.0]], [0, 0]))
+        Value(0.5, n=2)
+    """
+    bins = check_bins(bins)
+    return {
+        name: partial(entry.resolve(), **entry.fixed, **({"bins": bins} if entry.bins else {}))
+        for name, entry in METRICS.items()
+    }
+
+
+@takes_predictions
+def summary(p: Predictions, bins: int = 15) -> dict[str, Value]:
+    """Compute all metrics except `auroc_ovr` and `skce`, which cost more than one pass and a sort.
+
+    Args:
+        p: the predictions.
+        bins: number of bins of the binned metrics, from 1 to 10,000.
+
+    Returns:
+        Values by the name of the metric.
+
+    Raises:
+        BadInput: when ``bins`` is out of range, or ``p`` is no `Predictions`.
+
+    Example:
+        >>> p = Predictions([[2.0, 0.0], [0.0, 1.0]], [0, 0])
+        >>> summary(p)["accuracy"]
+        Value(0.5, n=2)
+    """
+    table = {name: metric for name, metric in metrics_table(bins).items() if not METRICS[name].costly}
+    # Classwise ECE comes first: its pass over all probabilities also derives the columns for the other metrics.
+    values = {"classwise_ece": table["classwise_ece"](p)}
+    values.update((name, metric(p)) for name, metric in table.items() if name not in values)
+    return {name: values[name] for name in table}

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from surefoot.errors import BadInput
-from surefoot.metrics.registry import METRICS, higher_is_better
-from surefoot.metrics.summary import metrics_table
+from surefoot.metrics.registry import METRICS, higher_is_better, metrics_table
 from surefoot.posthoc.calibrator import Calibrator, Floats
 from surefoot.posthoc.identity import Identity
 from surefoot.posthoc.registry import CALIBRATORS, build_calibrator

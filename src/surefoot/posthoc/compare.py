@@ -10,8 +10,7 @@ from scipy.stats import chi2_contingency
 
 from surefoot.errors import BadInput
 from surefoot.metrics.interval import Interval, intervals
-from surefoot.metrics.registry import higher_is_better, tracked_metrics
-from surefoot.metrics.summary import metrics_table
+from surefoot.metrics.registry import higher_is_better, metrics_table, tracked_metrics
 from surefoot.predictions import Predictions, check_predictions
 from surefoot.validation import check_fraction, check_int
 
