@@ -23,10 +23,14 @@ __all__ = ["StudyResult", "study"]
 
 @dataclass(frozen=True)
 class StudyResult:
-    """A study's folder, how it went, and its runs.
+    """The folder of a study, the outcome of the study, and its runs.
 
-    ``outcome`` is ``"finished"`` (every run has ended, well or not), ``"interrupted"``, or ``"incomplete"`` where the
-    second stage of a choice could not begin, for the ``reason`` given.
+    Attributes:
+        folder: folder of the study.
+        outcome: ``"finished"`` (every run has ended, with or without success), ``"interrupted"``, or ``"incomplete"``
+            (the second stage of a selection could not start).
+        tasks: one `Task` per run.
+        reason: why the study is incomplete; empty otherwise.
     """
 
     folder: Path
@@ -35,16 +39,33 @@ class StudyResult:
     reason: str = ""
 
     def count(self, state: str) -> int:
-        """How many runs are finished, diverged, failed, …"""
+        """Count the runs in a state.
+
+        Args:
+            state: ``"finished"``, ``"diverged"``, ``"failed"`` or another state of a `Task`.
+
+        Returns:
+            The number of runs in that state.
+        """
         return sum(task.state == state for task in self.tasks)
 
     def tables(self, which: str | None = None) -> list[Table]:
-        """The study's tables."""
+        """Make the tables of the study from its files.
+
+        Args:
+            which: name of one table; None makes all tables.
+
+        Returns:
+            The tables, in the order of the study.
+
+        Raises:
+            BadInput: if the study has no tables, or no table has the name.
+        """
         return tables_of(gather(self.folder), which)
 
 
 def check_studies(folders: Sequence[Path]) -> None:
-    """A folder without a study is a slip, said before anything starts."""
+    """Raise BadInput for a folder without a study, before anything starts."""
     for folder in folders:
         StudyFolder(folder).read()
 
@@ -62,30 +83,41 @@ def study(
     others: Sequence[str | Path] = (),
     show: Show | None = None,
 ) -> StudyResult:
-    """Run a study (a file, tables as in one, or a `StudySpec`) in the folder ``out``, or go on with it.
+    """Run a study in a folder, or resume the study in that folder.
 
     Args:
-        workers: processes, each with the threads that a run's spec says.
-        data: folder of data sets; by default the one that the environment variable ``SUREFOOT_DATA`` names.
-        scale: which of the study's scales; the file's own choice by default.
-        only: run those whose label contains this text, in any case.
-        retry_failed: also those that failed before.
-        ray: address of a Ray cluster on which the workers live, or ``"local"`` for one of this study's own.
-        others: folders of other studies; a run that is finished there is copied, not run again.
-        show: is told how it goes; nobody by default.
+        spec: path of a study's TOML file, the same tables as a mapping, or a `StudySpec`.
+        out: folder of the study.
+        workers: number of worker processes, from 1 to 1024. Each process uses the number of threads in the run's spec.
+        data: folder of the data sets; None takes the folder in the environment variable ``SUREFOOT_DATA``.
+        scale: name of a scale of the study; None takes the scale that the study names.
+        only: text; the call runs only runs whose label contains the text, in upper or lower case.
+        retry_failed: whether runs that failed before are tried again.
+        ray: address of the Ray cluster for the workers; ``"local"`` starts a cluster for this study; None uses
+            processes.
+        others: folders of other studies. A run that has finished in one of these studies is copied, not run again.
+        show: object that receives the progress; None reports nothing.
+
+    Returns:
+        The folder, the outcome and the runs.
+
+    Raises:
+        BadInput: if the spec, the folder or an option is invalid.
+        WorkerFault: if workers cannot be started or kept alive.
+        StorageFault: if files cannot be written.
     """
     workers = check_int("workers", workers, 1, 1024)
     elsewhere = [Path(other) for other in others]
     check_studies(elsewhere)
     source = None
     if isinstance(spec, str | Path):
-        found = read_study(Path(spec))
+        study_spec = read_study(Path(spec))
         source = Path(spec).read_bytes()
     else:
-        found = spec if isinstance(spec, StudySpec) else study_of(spec)
+        study_spec = spec if isinstance(spec, StudySpec) else study_of(spec)
     library = DatasetIndex(data_folder(data))
     folder = StudyFolder(Path(out))
-    plan = make_plan(found, scale, library)
+    plan = make_plan(study_spec, scale, library)
     with contextlib.ExitStack() as stack:
         pool = None
         if ray is not None:

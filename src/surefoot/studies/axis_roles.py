@@ -1,4 +1,4 @@
-"""What each axis is to a table, and how its rows are called: known before the first run, and the same afterwards."""
+"""The role of every axis in a table, and the labels of the rows; both are known before the first run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,13 @@ __all__ = ["Roles", "check_baseline", "roles_of", "row_label"]
 
 @dataclass(frozen=True)
 class Roles:
-    """What each axis is to a table: part of the rows, what means are taken over, or averaged before that."""
+    """The role of every axis in a table.
+
+    Attributes:
+        rows: axes that the rows are labelled with.
+        over: axes that means are taken over.
+        average: axes that are averaged before the means are taken.
+    """
 
     rows: list[str]
     over: list[str]
@@ -22,10 +28,18 @@ class Roles:
 
 
 def roles_of(axes: Sequence[str], entry_axes: Sequence[str], spec: TableSpec) -> Roles:
-    """The axes' roles: rows are those of entries if not said otherwise.
+    """Assign a role to every axis of a study.
 
-    An axis that a table says nothing of goes to ``over`` if that is not given, and else to the rows, but for the seed,
-    which is then averaged first.
+    By default the rows are the axes of entries. An axis that the table does not mention goes to ``over`` if the table
+    gives no ``over``. Otherwise such an axis goes to the rows, except for the seed, which is averaged first.
+
+    Args:
+        axes: axes of the study.
+        entry_axes: the axes that consist of entries.
+        spec: the table.
+
+    Returns:
+        The roles.
     """
     row_axes = list(spec.rows) or [axis for axis in entry_axes if axis not in (*spec.over, *spec.average)]
     rest = [axis for axis in axes if axis not in (*row_axes, *spec.over, *spec.average)]
@@ -36,13 +50,34 @@ def roles_of(axes: Sequence[str], entry_axes: Sequence[str], spec: TableSpec) ->
 
 
 def row_label(place: Mapping[str, str], axes: Sequence[str], entry_axes: Container[str]) -> str:
-    """``"SGD lr=0.1"``: what the axes of the rows are at a place, the seed among them; an absent axis is left out."""
+    """Label a row by its values: ``"SGD lr=0.1"``.
+
+    Args:
+        place: value of every axis as text, including the seed.
+        axes: axes of the rows. Axes that the place does not have are left out.
+        entry_axes: axes of entries; the label shows their values without the axis' name.
+
+    Returns:
+        The label; ``"all"`` if no axis is left.
+
+    Example:
+        >>> row_label({"method": "SGD", "lr": "0.1", "seed": "0"}, ["method", "lr"], ["method"])
+        'SGD lr=0.1'
+    """
     parts = [place[axis] if axis in entry_axes else f"{axis}={place[axis]}" for axis in axes if axis in place]
     return " ".join(parts) or "all"
 
 
 def check_baseline(spec: TableSpec, labels: Sequence[str]) -> None:
-    """An error if the table's baseline is none of its rows."""
+    """Check that the baseline of a table is one of its rows.
+
+    Args:
+        spec: the table.
+        labels: labels of the rows.
+
+    Raises:
+        BadInput: if the table has a baseline that is no label.
+    """
     if spec.baseline is not None and spec.baseline not in labels:
         near = suggest(spec.baseline, labels)
         raise BadInput(f"table {spec.name!r}: baseline must be one of {', '.join(labels)}; got {spec.baseline!r}{near}")

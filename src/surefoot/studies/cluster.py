@@ -1,8 +1,8 @@
-"""A study's workers on a Ray cluster, by Ray Core alone: each is an actor that holds a worker's process.
+"""Workers of a study on a Ray cluster, by Ray Core alone: each worker is an actor that holds a worker's process.
 
-All state stays in our files; what the cluster knows can be lost at any moment. A cluster of one's own (``"local"``)
-lives inside the study's folder, answers only those who know a token that is made for it, and has no dashboard and no
-usage reports.
+All state stays in the study's files; the state of the cluster can be lost at any moment. A cluster of the study's own
+(``"local"``) lives inside the study's folder and accepts only clients with a fresh random token. Such a cluster has no
+dashboard and sends no usage reports.
 """
 
 from __future__ import annotations
@@ -25,14 +25,28 @@ from surefoot.studies.node_worker import Files, NodeWorker, files_of, put_files
 
 __all__ = ["RayWorker", "RayWorkers", "ray_workers"]
 
-_STORE = 100 << 20  # bytes of shared memory; what goes through it is small
+_STORE = 100 << 20  # bytes of shared memory; messages are small
 _ANSWER = 10.0  # seconds within which a cluster must answer
-_LISTEN = 1.0  # seconds that a host waits for its worker to speak
+_LISTEN = 1.0  # seconds that a host waits for a message of its worker
 
 
 @contextlib.contextmanager
 def ray_workers(address: str, study: Path, workers: int, threads: int) -> Iterator[RayWorkers]:
-    """Connect to the cluster at ``address``, or start one (``"local"``) for as long as the block lasts."""
+    """Connect to a Ray cluster, or start one, for the duration of a ``with`` block.
+
+    Args:
+        address: address of the cluster; ``"local"`` starts a cluster that ends with the block.
+        study: folder of the study.
+        workers: number of workers that a local cluster has room for.
+        threads: CPUs of one worker.
+
+    Yields:
+        The workers on the cluster.
+
+    Raises:
+        BadInput: if no cluster answers, the cluster has fewer CPUs than a run needs, or Ray is already initialised.
+        MissingDependency: if Ray is not installed.
+    """
     place = study.resolve() / "ray"
     before = dict(os.environ)
     try:
@@ -69,13 +83,13 @@ def _imported() -> Any:
 
 
 def _read_anew(ray: Any) -> None:
-    """Ray reads its environment when it is imported, and a token once: a process may have several clusters."""
+    """Make Ray read its environment and token again: Ray reads both once, and a process may have several clusters."""
     ray._raylet.Config.initialize("")
     ray._raylet.AuthenticationTokenLoader.instance().reset_cache()
 
 
 def _of_its_own() -> dict[str, str]:
-    """Environment of a cluster that nobody else may use: its ports are open to the network."""
+    """Environment of a private cluster: the ports of the cluster are open to the network, so that it needs a token."""
     return {
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": secrets.token_hex(32),
@@ -120,7 +134,7 @@ def _ended(ray: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _short(place: Path) -> Iterator[str]:
-    """A short name of a folder for as long as we live: sockets in it may have paths of 107 bytes at most."""
+    """A short name of a folder while the block lasts: paths of sockets in the folder have at most 107 bytes."""
     if not Path("/proc/self/fd").exists():
         yield str(place)
         return
@@ -141,7 +155,13 @@ def _plainly(what: str) -> Iterator[None]:
 
 
 class RayWorker:
-    """A worker on some node, as the runner sees it; what it says is asked for all the time."""
+    """A worker on some node, as the runner sees it. A request for the worker's messages is always pending.
+
+    Args:
+        ray: the module ``ray``.
+        runs: folder of the study's runs.
+        actor: handle of the actor, a `NodeWorker`.
+    """
 
     def __init__(self, ray: Any, runs: Path, actor: Any) -> None:
         self._ray, self._runs, self._actor = ray, runs, actor
@@ -154,9 +174,15 @@ class RayWorker:
         self._left = 1, "its node is gone"
 
     def order(self, message: Mapping[str, Any]) -> None:
-        """Tell it what to do. For a run that is made elsewhere we hold the lock, and send what there is of it."""
+        """Send the worker an order.
+
+        If the node does not see the study's folder, this process locks the run and sends the files of the run.
+
+        Args:
+            message: the order, such as ``{"do": "run", "id": ...}``.
+        """
         files: Files = {}
-        with contextlib.suppress(self._ray.exceptions.RayError):  # noticed when it is listened to
+        with contextlib.suppress(self._ray.exceptions.RayError):  # `listen` notices a worker that has ended
             if message["do"] == "run" and self._ray.get(self._away):
                 self._at = self._runs / message["id"]
                 make_folder(self._at)
@@ -170,58 +196,86 @@ class RayWorker:
             self._actor.order.remote(message, files)
 
     def listen(self) -> list[dict[str, Any]] | None:
-        """What it said since; None if it, or its node, has gone."""
-        said: list[dict[str, Any]] | None
+        """Read the messages since the last call.
+
+        Returns:
+            The messages; None if the worker or its node has ended.
+        """
+        messages: list[dict[str, Any]] | None
         try:
-            said, files = self._ray.get(self.heard)
+            messages, files = self._ray.get(self.heard)
             if files and self._at is not None:
                 put_files(self._at, files)
-            if said is None:
+            if messages is None:
                 self._left = self._ray.get(self._actor.reap.remote())
         except self._ray.exceptions.RayError as error:
             self._left = 1, str(error)
-            said = None
-        for each in said or []:
-            self.pid = each.get("pid", self.pid)
-        if said is None or any(each["type"] not in ("ready", "checked", "step") for each in said):
+            messages = None
+        for message in messages or []:
+            self.pid = message.get("pid", self.pid)
+        if messages is None or any(message["type"] not in ("ready", "checked", "step") for message in messages):
             self._at = None
             self._lock.close()
-        if said is not None:
+        if messages is not None:
             self.heard = self._actor.listen.remote(_LISTEN)
-        return said
+        return messages
 
     def ask_to_leave(self) -> None:
-        """Ask it to commit what it does and leave."""
+        """Ask the worker to commit its run and exit."""
         self.asked = True
         self._actor.ask_to_leave.remote()
 
     def kill(self) -> None:
-        """End it, whatever it does: a worker whose host is gone commits and leaves."""
+        """End the actor at once; a worker whose host has ended commits and exits."""
         self._ray.kill(self._actor)
 
     def reap(self) -> tuple[int, str]:
-        """The exit code of one that has gone, and the last lines it left."""
+        """Release the lock of the run of a worker that has ended.
+
+        Returns:
+            The exit code, and the last lines of the worker's log.
+        """
         self._lock.close()
         return self._left
 
 
 class RayWorkers:
-    """The workers that are on the cluster, or on their way."""
+    """The workers that are on the cluster, or waiting for room on the cluster.
+
+    Args:
+        ray: the module ``ray``.
+        runs: folder of the study's runs.
+        mark: file in the study's folder; a node that sees the file shares the folder.
+        threads: CPUs of one worker.
+    """
 
     def __init__(self, ray: Any, runs: Path, mark: Path, threads: int) -> None:
         self._ray, self._runs, self._mark = ray, runs, str(mark)
-        # Two calls at once: orders come while it listens.
+        # Two calls at once: the actor receives orders while it listens.
         self._node_worker = ray.remote(NodeWorker).options(num_cpus=threads, max_concurrency=2, max_restarts=0)
         self.workers: list[RayWorker] = []
 
     def spawn(self) -> RayWorker:
-        """One more, as soon as the cluster has room."""
+        """Add a worker, which starts as soon as the cluster has room.
+
+        Returns:
+            The worker.
+        """
         worker = RayWorker(self._ray, self._runs, self._node_worker.remote(self._mark))
         self.workers.append(worker)
         return worker
 
     def listen(self, timeout: float) -> Iterator[tuple[RayWorker, list[dict[str, Any]] | None]]:
-        """Who said what within the time; None for one that has gone, who is then no longer listed."""
+        """Yield the messages of all workers within a time.
+
+        A worker that has ended is yielded once and removed from ``workers``.
+
+        Args:
+            timeout: seconds to wait.
+
+        Yields:
+            A worker and its messages; None instead of messages if the worker has ended.
+        """
         waited = {worker.heard: worker for worker in self.workers}
         if not waited:
             time.sleep(timeout)
@@ -229,13 +283,13 @@ class RayWorkers:
         self._ray.wait(list(waited), num_returns=1, timeout=timeout)
         for reference in self._ray.wait(list(waited), num_returns=len(waited), timeout=0)[0]:
             worker = waited[reference]
-            said = worker.listen()
-            if said is None:
+            messages = worker.listen()
+            if messages is None:
                 self.workers.remove(worker)
-            yield worker, said
+            yield worker, messages
 
     def ask_to_leave(self) -> None:
-        """Ask every worker, once, to commit what it does and leave; those that are still to come, not to."""
+        """Ask every worker, once, to commit its run and exit; workers that have not started yet are cancelled."""
         for worker in self.workers:
             if worker.asked:
                 continue
@@ -246,7 +300,7 @@ class RayWorkers:
                 worker.kill()
 
     def close(self) -> None:
-        """End those that are left."""
+        """End the remaining workers."""
         for worker in self.workers:
             worker.kill()
             worker.reap()

@@ -1,4 +1,4 @@
-"""What a run will cost, before it starts: steps, and gradients in passes over the training data. No torch."""
+"""The predicted cost of a run: steps, and gradients in passes over the training data. No torch."""
 
 from __future__ import annotations
 
@@ -13,17 +13,33 @@ __all__ = ["cost_of", "steps_of"]
 
 
 def steps_of(spec: RunSpec, rows: int) -> int:
-    """Steps of a run over ``rows`` training examples."""
+    """Count the steps of a run.
+
+    Args:
+        spec: the run.
+        rows: number of training examples, at least 1.
+
+    Returns:
+        The number of steps.
+    """
     return spec.stop.steps or int(spec.stop.epochs or 1) * max(1, rows // _size(spec, rows))
 
 
 def cost_of(spec: RunSpec, rows: int) -> float:
-    """Gradients of the cross-entropy in passes over the training set: steps × passes × batch rows / rows.
+    """Predict the number of gradients of the cross-entropy, in passes over the training set.
 
-    The passes are the optimizer's, times what a gradient of the loss costs, times the members of an ensemble.
+    cost = steps × passes × batch size / rows. The passes are those of the optimizer, times those of a gradient of the
+    loss, times the members of an ensemble.
 
-    BulkSGD and DomSGD also pay for their directions: about 2 (k + 1) products of two passes each time they are found.
-    What readings cost is not counted.
+    BulkSGD and DomSGD also compute directions: about 2 (k + 1) products of two passes for every computation. The cost
+    of readings is not counted.
+
+    Args:
+        spec: the run.
+        rows: number of training examples, at least 1.
+
+    Returns:
+        The cost in passes over the training set.
     """
     steps, entry = steps_of(spec, rows), optimizer_entry(spec.optimizer.name)
     loss = LOSSES[spec.loss.name].gradients if spec.loss.name in LOSSES else 1
@@ -36,7 +52,7 @@ def cost_of(spec: RunSpec, rows: int) -> float:
 
 
 def _members(spec: RunSpec) -> int:
-    """How often an ensemble sees each batch."""
+    """Number of members of an ensemble that see each batch."""
     entry = None if spec.ensemble is None else ENSEMBLES.get(spec.ensemble.name)
     if spec.ensemble is None or entry is None or entry.repeats is None:
         return 1

@@ -1,6 +1,6 @@
 """A study's folder: ``study.toml``, ``study.json`` (the runs), ``runs/<id>/``, ``failed/<id>.txt``. No torch.
 
-What it holds may come from a stranger: it is read as data, and ids that are no names of runs are refused.
+The folder may come from a stranger. Its files are read as data, and an id that is not the name of a run is refused.
 """
 
 from __future__ import annotations
@@ -29,27 +29,52 @@ _MAX_STUDY, _MAX_COPIED = 1 << 28, 1 << 40  # bytes of study.json, and of any fi
 
 
 def default_folder(name: str, scale: str | None) -> Path:
-    """Where a study at a scale is by default: ``NAME-SCALE``, or the folder of former names if only that one exists."""
+    """Choose the default folder of a study at a scale.
+
+    Args:
+        name: name of the study.
+        scale: name of the scale, or None.
+
+    Returns:
+        ``NAME-SCALE``; the folder with former names if only that folder exists.
+    """
     names = (name,) if scale is None else (name, scale)
     current, former = Path("-".join(names)), Path("-".join(map(former_name, names)))
     return former if former.exists() and not current.exists() else current
 
 
 class StudyFolder:
-    """Where a study and its runs are."""
+    """The folder of a study and of its runs.
+
+    Attributes:
+        path: the folder.
+        runs: folder of the runs.
+
+    Args:
+        path: the folder. The folder itself may be a symbolic link; links inside the folder are not followed.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.runs = path / "runs"
         self._failed = path / "failed"
-        self._root = path.resolve()  # the study's own folder may be reached through a link, what is in it may not
+        self._root = path.resolve()  # the study's own folder may be a link; links inside the folder are refused
 
     def begin(self, plan: Plan, source: bytes | None, chosen: list[dict[str, Any]] | None = None) -> None:
-        """Write down what the study is; a folder of another study, or another scale, is refused."""
+        """Write ``study.json`` and make the folders of the study.
+
+        Args:
+            plan: the plan of the study.
+            source: contents of the study's TOML file, kept as ``study.toml``; None if there is no file.
+            chosen: the choices of ``select``, as plain tables; None before the choice.
+
+        Raises:
+            BadInput: if the folder holds another study, or the study at another scale.
+        """
         self._check_folders()
         try:
             before = self.read() if os.path.lexists(self.path / "study.json") else {}
-        except BadInput:  # corrupted, or of another version: all that it says is written again
+        except BadInput:  # corrupted, or of another version: the file is written again
             before = {}
         for key, now in (("name", plan.study.name), ("scale", plan.scale)):
             if before and current_name(str(before.get(key))) != current_name(str(now)):
@@ -64,11 +89,18 @@ class StudyFolder:
         self._write("study.json", (canonical(_described(plan, chosen)) + "\n").encode())
 
     def read(self) -> dict[str, Any]:
-        """``study.json``."""
+        """Read ``study.json``.
+
+        Returns:
+            The contents.
+
+        Raises:
+            BadInput: if there is no study, the file cannot be read, or the file has another version.
+        """
         path = self._root / "study.json"
         self._check_folders()
         try:
-            found = read_json(path, _MAX_STUDY)
+            contents = read_json(path, _MAX_STUDY)
         except BadInput:
             raise
         except FileNotFoundError as error:
@@ -77,24 +109,55 @@ class StudyFolder:
             ) from error
         except (OSError, ValueError) as error:
             raise BadInput(f"{str(path)!r} cannot be read: {error}") from error
-        if not isinstance(found, dict) or found.get("schema") != SCHEMA or not isinstance(found.get("runs"), list):
+        if (
+            not isinstance(contents, dict)
+            or contents.get("schema") != SCHEMA
+            or not isinstance(contents.get("runs"), list)
+        ):
             raise BadInput(f"{str(path)!r} is no study of this version; run the study again")
-        return found
+        return contents
 
     def run(self, name: str) -> Path:
-        """The folder of a run."""
+        """Locate the folder of a run.
+
+        Args:
+            name: id of the run, 16 hexadecimal digits.
+
+        Returns:
+            The folder.
+
+        Raises:
+            BadInput: if the name is not an id.
+        """
         if not _ID.fullmatch(name):
             raise BadInput(f"{name!r} is no run's id")
         return self.runs / name
 
     def result(self, name: str) -> dict[str, Any] | None:
-        """A run's ``result.json``, if it has ended."""
+        """Read the result of a run.
+
+        Args:
+            name: id of the run.
+
+        Returns:
+            Contents of ``result.json``; None if the run has not ended.
+        """
         return read_result(self.run(name))
 
     def adopt(self, name: str, others: Sequence[Path]) -> bool:
-        """Copy a run that another study has finished; False if none has, or if it was begun here.
+        """Copy a run that has ended in another study.
 
-        A run is its spec, data and seed, whoever ran it: that is what its id says.
+        The id of a run stands for its spec, data and seed. Any study's run with the id is the same run.
+
+        Args:
+            name: id of the run.
+            others: folders of other studies.
+
+        Returns:
+            True if the run was copied; False if no study has finished the run, or the run was started here.
+
+        Raises:
+            StorageFault: if the files cannot be copied.
         """
         return any(self._copy(name, StudyFolder(other)) for other in others)
 
@@ -106,13 +169,13 @@ class StudyFolder:
             with tempfile.TemporaryDirectory(dir=self.runs, prefix=f".{name}.") as temporary:
                 copied = Path(temporary) / name
                 make_folder(copied)
-                for each in source.iterdir():
-                    if each.name != LOCK:
-                        raw = read_file(each, _MAX_COPIED)
-                        with replace_file(copied / each.name, follow_folder=False) as stream:
+                for path in source.iterdir():
+                    if path.name != LOCK:
+                        raw = read_file(path, _MAX_COPIED)
+                        with replace_file(copied / path.name, follow_folder=False) as stream:
                             stream.write(raw)
                 if result["outcome"] == "finished" and read_to(copied, result["step"]) is None:
-                    return False  # its journal was harmed: it is run again
+                    return False  # a corrupted journal: the run is run again
                 copied.rename(here)
         except OSError as error:
             if here.exists():  # someone else was faster
@@ -121,24 +184,47 @@ class StudyFolder:
         return self.result(name) is not None
 
     def failure(self, name: str) -> str | None:
-        """Why a run failed, if it did and was not finished afterwards."""
+        """Read why a run failed.
+
+        Args:
+            name: id of the run.
+
+        Returns:
+            The message; None if the run did not fail, or has finished since.
+        """
         try:
             return read_file(self._failed / f"{self.run(name).name}.txt", _MAX_STUDY).decode(errors="replace")
         except (OSError, BadInput):
             return None
 
     def note_failure(self, name: str, text: str) -> None:
-        """Keep why a run failed."""
+        """Store why a run failed.
+
+        Args:
+            name: id of the run.
+            text: the message.
+        """
         self._write(f"failed/{self.run(name).name}.txt", text.encode(errors="replace"))
 
     def forget_failure(self, name: str) -> None:
-        """The run may be tried again, or has ended well since."""
+        """Delete the message of a failed run that is tried again, or has ended well.
+
+        Args:
+            name: id of the run.
+        """
         path = self._failed / f"{self.run(name).name}.txt"
         if path.exists():  # a study that is over may lie where nothing can be written
             path.unlink(missing_ok=True)
 
     def is_locked(self, name: str) -> bool:
-        """Whether another process is running it now."""
+        """Check whether another process is running a run.
+
+        Args:
+            name: id of the run.
+
+        Returns:
+            True if the run is locked.
+        """
         return is_locked(self.run(name))
 
     def _write(self, name: str, raw: bytes) -> None:
@@ -152,7 +238,7 @@ class StudyFolder:
                 stream.write(raw)
 
     def _check_folders(self) -> None:
-        """What a stranger's study calls its runs must lie in its own folder."""
+        """Refuse links: the runs of a stranger's study must be inside the study's folder."""
         for folder in (self.runs, self._failed):
             if folder.is_symlink():
                 raise BadInput(
@@ -168,7 +254,7 @@ def _described(plan: Plan, chosen: list[dict[str, Any]] | None) -> Mapping[str, 
         "name": study.name,
         "scale": plan.scale,
         "axes": list(study.axes),
-        "entry_axes": [axis for axis, each in study.axes.items() if each.entries],
+        "entry_axes": [axis for axis, axis_spec in study.axes.items() if axis_spec.entries],
         "select": None if study.select is None else study.select.model_dump(mode="json"),
         "method_axis": plan.method_axis,
         "chosen": chosen,

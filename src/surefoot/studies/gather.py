@@ -1,4 +1,4 @@
-"""A study read back from its folder: results first, journals only where a table asks for them. No torch."""
+"""A study read from its folder: results first, journals only if a table needs them. No torch."""
 
 from __future__ import annotations
 
@@ -16,10 +16,16 @@ __all__ = ["GatheredRun", "GatheredStudy", "counted", "gather"]
 
 @dataclass(frozen=True)
 class GatheredRun:
-    """A run as its files tell: ``outcome`` is finished, diverged, failed or unfinished.
+    """A run as its files describe it.
 
-    ``place`` is what each axis is, as text, the seed among them; ``counted`` is False for a candidate that was not
-    chosen, which no table shows.
+    Attributes:
+        label: label of the run.
+        place: value of every axis as text, including the seed.
+        id: id of the run; None for a run that is not decided yet or whose data is missing.
+        outcome: ``"finished"``, ``"diverged"``, ``"failed"`` or ``"unfinished"``.
+        result: contents of ``result.json``; empty if the run has not ended.
+        folder: folder of the run.
+        counted: False for a candidate that was not chosen. No table shows such a run.
     """
 
     label: str
@@ -31,18 +37,39 @@ class GatheredRun:
     counted: bool = True
 
     def measure(self, names: Sequence[str]) -> dict[str, float] | None:
-        """Quantities by name, None if its journal is harmed; see `surefoot.studies.measures`."""
+        """Read measures of the run; see `surefoot.studies.measures`.
+
+        Args:
+            names: names of the measures.
+
+        Returns:
+            Value of every measure; None if the journal is corrupted.
+        """
         return measure(self.result, self.folder, names)
 
     def quantities(self) -> Iterable[str]:
-        """What its final reading holds; nothing of a run that is not finished."""
+        """List the quantities of the final reading.
+
+        Returns:
+            The names; empty for a run that has not finished.
+        """
         final = self.result.get("final")
         return final if isinstance(final, dict) else ()
 
 
 @dataclass(frozen=True)
 class GatheredStudy:
-    """A study's name, axes, tables and runs."""
+    """A study and its runs, read from the study's folder.
+
+    Attributes:
+        name: name of the study.
+        scale: name of the scale, or None.
+        axes: names of the axes.
+        entry_axes: the axes that consist of entries.
+        tables: tables of the study, as plain mappings.
+        chosen: choices of ``select``, as plain mappings; empty before the choice.
+        runs: the runs, in the order of the study.
+    """
 
     name: str
     scale: str | None
@@ -54,24 +81,34 @@ class GatheredStudy:
 
 
 def gather(path: Path) -> GatheredStudy:
-    """The study in a folder."""
+    """Read the study in a folder.
+
+    Args:
+        path: folder of the study.
+
+    Returns:
+        The study and its runs.
+
+    Raises:
+        BadInput: if there is no study in the folder, or ``study.json`` is corrupted.
+    """
     folder = StudyFolder(path)
-    found = folder.read()
+    contents = folder.read()
     try:
-        chosen = found.get("chosen") or []
-        select, method_axis = found.get("select"), found.get("method_axis")
-        runs = [_one(folder, each, select, method_axis, chosen) for each in found["runs"]]
+        chosen = contents.get("chosen") or []
+        select, method_axis = contents.get("select"), contents.get("method_axis")
+        runs = [_one(folder, run, select, method_axis, chosen) for run in contents["runs"]]
         return GatheredStudy(
-            str(found["name"]),
-            found["scale"],
-            [str(axis) for axis in found["axes"]],
-            [str(axis) for axis in found["entry_axes"]],
-            list(found["tables"]),
+            str(contents["name"]),
+            contents["scale"],
+            [str(axis) for axis in contents["axes"]],
+            [str(axis) for axis in contents["entry_axes"]],
+            list(contents["tables"]),
             list(chosen),
             runs,
         )
     except (KeyError, TypeError, AttributeError) as error:
-        raise BadInput(f"{str(path / 'study.json')!r} is harmed ({error!r}); run the study again") from error
+        raise BadInput(f"{str(path / 'study.json')!r} is corrupted ({error!r}); run the study again") from error
 
 
 def _one(folder: StudyFolder, run: dict[str, Any], select: Any, method_axis: Any, chosen: Any) -> GatheredRun:
@@ -86,7 +123,17 @@ def _one(folder: StudyFolder, run: dict[str, Any], select: Any, method_axis: Any
 
 
 def counted(place: dict[str, str], select: Any, method_axis: Any, chosen: Any) -> bool:
-    """Of a choosing method only the chosen candidate stands beside the others."""
+    """Check whether a run counts: a candidate of ``select`` counts only if the candidate was chosen.
+
+    Args:
+        place: value of every axis of the run, as text.
+        select: the section ``select`` of the study, or None.
+        method_axis: the axis that has the selecting method as an entry.
+        chosen: the choices.
+
+    Returns:
+        True if tables show the run.
+    """
     if select is None or place.get(method_axis) != select["method"]:
         return True
     for choice in chosen:

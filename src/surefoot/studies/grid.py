@@ -1,6 +1,6 @@
-"""From axes to places in the grid: products, zipped groups, entries that change other axes, and layers of run tables.
+"""The places of the grid: products of axes, zipped groups, entries that change other axes, and layers of run tables.
 
-The layers, from below: the base, the scale, the entries of the axes, single values.
+The layers, from the lowest: the base, the scale, the entries of the axes, single values.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from surefoot.training.spec import number_of
 
 __all__ = ["Place", "merged", "places", "put"]
 
-# Where a bare word stands for a table with that name.
+# For these keys a bare word stands for a table with that name.
 _NAMED = ("data", "model", "loss", "optimizer", "schedule", "base", "ensemble")
-# Of which a run has one: the layer above decides which.
+# A run has one of these two keys: the key of the upper layer counts.
 _EITHER = {"steps": "epochs", "epochs": "steps"}
 
 Lists = dict[str, tuple[str, tuple[Any, ...]]]
@@ -27,9 +27,16 @@ Lists = dict[str, tuple[str, tuple[Any, ...]]]
 
 @dataclass(frozen=True)
 class Place:
-    """One run's place: what each axis is there, as shown and as a value; its seed; its run tables.
+    """One run's place in the grid.
 
-    An axis that an entry does without is in neither dictionary.
+    An axis that an entry switches off is in neither dictionary.
+
+    Attributes:
+        shown: value of every axis, as text.
+        values: value of every axis.
+        seed: seed of the run.
+        table: tables of the run's spec.
+        entry_axes: the axes that consist of entries.
     """
 
     shown: dict[str, str]
@@ -39,7 +46,14 @@ class Place:
     entry_axes: frozenset[str]
 
     def label(self, unknown: Sequence[str] = ()) -> str:
-        """``"SGD lr=2/30 seed=0"``; axes in ``unknown`` are not decided yet."""
+        """Label the run: ``"SGD lr=2/30 seed=0"``.
+
+        Args:
+            unknown: axes that are not decided yet; the label shows ``?`` for their values.
+
+        Returns:
+            The label.
+        """
         parts = [
             text if axis in self.entry_axes else f"{axis}={'?' if axis in unknown else text}"
             for axis, text in self.shown.items()
@@ -48,10 +62,22 @@ class Place:
 
 
 def places(study: StudySpec, scale: ScaleSpec, name: str | None = None) -> list[Place]:
-    """All places of the study at a scale of that name, in order: entries first, then values, seeds last."""
+    """List all places of a study at a scale: entries vary slowest, then values, seeds fastest.
+
+    Args:
+        study: the study.
+        scale: the scale.
+        name: name of the scale, which selects tables of entries; None for a study without scales.
+
+    Returns:
+        The places in order.
+
+    Raises:
+        BadInput: if there are more places than the study's limit, or zipped axes have different lengths.
+    """
     below = merged(study.base, scale.tables)
     seeds = study.seeds if scale.seeds is None else scale.seeds
-    entry_axes = frozenset(axis for axis, each in study.axes.items() if each.entries)
+    entry_axes = frozenset(axis for axis, axis_spec in study.axes.items() if axis_spec.entries)
     blocks, count = [], 0
     for block in _blocks(study, scale, entry_axes):
         count += len(seeds) * math.prod(block.lengths)
@@ -70,7 +96,7 @@ def places(study: StudySpec, scale: ScaleSpec, name: str | None = None) -> list[
 
 @dataclass(frozen=True)
 class _Block:
-    """The part of the grid where certain entries hold: the values left to vary, by groups of axes."""
+    """The part of the grid with certain entries: the values that still vary, by groups of axes."""
 
     entries: dict[str, EntrySpec]
     lists: Lists
@@ -79,7 +105,7 @@ class _Block:
     lengths: list[int]
 
     def indices(self) -> Iterator[dict[str, int]]:
-        """Which value each axis has, for all places of the block."""
+        """The index of every axis' value, for all places of the block."""
         for further in product(*(range(length) for length in self.lengths)):
             yield self.chosen | {axis: i for group, i in zip(self.free, further, strict=True) for axis in group}
 
@@ -99,7 +125,7 @@ def _blocks(study: StudySpec, scale: ScaleSpec, entry_axes: frozenset[str]) -> I
 
 
 def _groups(study: StudySpec) -> list[tuple[str, ...]]:
-    """The dimensions of the grid: single axes and zipped ones, in the order of the file."""
+    """The dimensions of the grid: single axes and zipped axes, in the order of the file."""
     zipped = {axis: axes for axes in study.zip.values() for axis in axes}
     return list(dict.fromkeys(zipped.get(axis, (axis,)) for axis in study.axes))
 
@@ -112,22 +138,22 @@ def _length(study: StudySpec, group: tuple[str, ...]) -> int:
 
 
 def _lists(study: StudySpec, scale: ScaleSpec, entries: Mapping[str, EntrySpec]) -> Lists:
-    """Key and values of each axis of values where these entries hold; no values where an entry does without it."""
-    found: Lists = {}
-    for axis, each in study.axes.items():
-        if each.entries:
+    """Key and values of every axis of values for these entries; no values if an entry switches off the axis."""
+    lists: Lists = {}
+    for axis, axis_spec in study.axes.items():
+        if axis_spec.entries:
             continue
         over = [(entry.name, entry.over[axis]) for entry in entries.values() if axis in entry.over]
         if len(over) > 1:
             raise BadInput(f"entries {over[0][0]!r} and {over[1][0]!r} both override {axis!r}; leave it to one of them")
         layers: list[Override] = [scale.over[axis]] if axis in scale.over else []
         layers += [override for _, override in over]
-        key, values = str(each.key), each.values
+        key, values = str(axis_spec.key), axis_spec.values
         for layer in layers:
             key = layer.key or key
             values = () if layer.absent else layer.values or values
-        found[axis] = (key, values)
-    return found
+        lists[axis] = (key, values)
+    return lists
 
 
 def _check_lengths(study: StudySpec, group: tuple[str, ...], lists: Lists, entries: Mapping[str, EntrySpec]) -> None:
@@ -143,7 +169,7 @@ def _counts(lengths: Mapping[str, int]) -> str:
 
 
 def _laid(below: Mapping[str, Any], entries: Mapping[str, EntrySpec], scale: str | None) -> dict[str, Any]:
-    """The tables of the entries over those below."""
+    """The tables of the entries over the tables below."""
     table = dict(below)
     for entry in entries.values():
         for layer in entry.tables(scale):
@@ -175,41 +201,62 @@ def _place(
 
 
 def _texts(values: Sequence[Any]) -> list[str]:
-    """Values as people read them: four digits, or as many as tell them apart."""
+    """Values as text: four digits, or as many digits as make the values different."""
     for digits in (4, 8, 17):
-        found = [f"{value:.{digits}g}" if isinstance(value, float) else str(value) for value in values]
-        if len(set(found)) == len(found):
+        texts = [f"{value:.{digits}g}" if isinstance(value, float) else str(value) for value in values]
+        if len(set(texts)) == len(texts):
             break
-    return found
+    return texts
 
 
 def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """``above`` over ``below``, table by table.
+    """Lay the tables ``above`` over the tables ``below``.
 
-    A table that gives another ``name`` replaces the one below whole: options belong to the thing they are named with.
+    A table with another ``name`` replaces the table below completely, since options belong to the named object.
 
-    >>> merged({"optimizer": {"name": "sgd", "lr": 1}, "stop": {"steps": 5}}, {"optimizer": "gd", "stop": {"batch": 2}})
-    {'optimizer': {'name': 'gd'}, 'stop': {'steps': 5, 'batch': 2}}
+    Args:
+        below: tables that are overridden.
+        above: tables that override.
+
+    Returns:
+        The merged tables; neither argument changes.
+
+    Example:
+        >>> base = {"optimizer": {"name": "sgd", "lr": 1}, "stop": {"steps": 5}}
+        >>> merged(base, {"optimizer": "gd", "stop": {"batch": 2}})
+        {'optimizer': {'name': 'gd'}, 'stop': {'steps': 5, 'batch': 2}}
     """
-    found = dict(below)
+    tables = dict(below)
     for key, value in above.items():
-        old = found.get(key)
+        old = tables.get(key)
         if key in _NAMED:
             old, value = _table(old), _table(value)
         if isinstance(old, Mapping) and isinstance(value, Mapping) and not _another(old, value):
-            found[key] = merged(old, value)
+            tables[key] = merged(old, value)
             continue
         if key in _EITHER:
-            found.pop(_EITHER[key], None)
-        found[key] = value
-    return found
+            tables.pop(_EITHER[key], None)
+        tables[key] = value
+    return tables
 
 
 def put(table: Mapping[str, Any], key: str, value: Any) -> dict[str, Any]:
-    """``table`` with ``value`` at a dotted path; the tables on the way are made.
+    """Put a value at a dotted path of a table; missing tables on the path are made.
 
-    >>> put({"optimizer": "sgd"}, "optimizer.lr", 0.1)
-    {'optimizer': {'name': 'sgd', 'lr': 0.1}}
+    Args:
+        table: the table, which does not change.
+        key: dotted path, such as ``optimizer.lr``.
+        value: the value.
+
+    Returns:
+        The new table.
+
+    Raises:
+        BadInput: if a part of the key is empty, or the path leads through a value.
+
+    Example:
+        >>> put({"optimizer": "sgd"}, "optimizer.lr", 0.1)
+        {'optimizer': {'name': 'sgd', 'lr': 0.1}}
     """
     parts = key.split(".")
     if not all(part.strip() for part in parts):

@@ -1,12 +1,16 @@
-"""The little language of tables: what is read from a run.
+"""The language of the measures in tables.
 
-``train.ece`` is a quantity of the final reading; ``max train.ece`` (also ``min``, ``mean``, ``first``) one over all
-readings; ``best train.ece`` that of the reading whose weights the run kept; ``pearson train.ece sharpness`` (also
-``spearman``) relates two over the readings, ``partial train.ece sharpness train.log_q`` two of them given the third;
-``lag train.ece sharpness`` is by how many readings sharpness leads, ``lag_steps`` by how many steps; ``ratio train.ece
-train.q`` is the quotient of the two at the last reading that has both. Any of them may end in ``from
-train.accuracy>=0.9`` and ``until train.accuracy>=0.99``: the readings from the first at which the one holds up to the
-first at which the other does. ``train.q`` is the margin moment, of which journals keep the logarithm. No torch.
+- ``train.ece`` is a quantity of the final reading.
+- ``max train.ece`` (also ``min``, ``mean``, ``first``) is a quantity over all readings.
+- ``best train.ece`` is the quantity at the reading whose weights the run kept.
+- ``pearson train.ece sharpness`` (also ``spearman``) is a correlation of two quantities over the readings.
+- ``partial train.ece sharpness train.log_q`` is the partial correlation of the first two quantities given the third.
+- ``lag train.ece sharpness`` is the number of readings by which sharpness leads; ``lag_steps`` counts steps.
+- ``ratio train.ece train.q`` is the quotient of the two quantities at the last reading that has both.
+
+Every measure except ``best`` may end in ``from train.accuracy>=0.9`` and ``until train.accuracy>=0.99``. Such a measure
+reads from the first reading that meets the first condition to the first reading that meets the second condition.
+``train.q`` is the margin moment; journals hold its logarithm. No torch.
 """
 
 from __future__ import annotations
@@ -51,7 +55,7 @@ _LETTERS = {
 
 @dataclass(frozen=True)
 class _Stop:
-    """The first reading with ``quantity`` at or beyond ``value``."""
+    """A condition on readings: the ``quantity`` is at or beyond ``value``."""
 
     quantity: str
     sign: str
@@ -59,17 +63,17 @@ class _Stop:
 
     @classmethod
     def of(cls, text: str, word: str = "until") -> _Stop:
-        """From ``train.accuracy>=0.99``; a ValueError for anything else."""
-        found = re.fullmatch(r"([A-Za-z_][\w.]*)(>=|<=)([-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)", text)
-        if found is None:
+        """Parse ``train.accuracy>=0.99``; a ValueError for any other text."""
+        match = re.fullmatch(r"([A-Za-z_][\w.]*)(>=|<=)([-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)", text)
+        if match is None:
             raise ValueError(f"{word} takes a quantity, >= or <= and a number (train.accuracy>=0.99); got {text!r}")
-        return cls(found[1], found[2], float(found[3]))
+        return cls(match[1], match[2], float(match[3]))
 
     def __str__(self) -> str:
         return f"{_quantity(self.quantity)} {'≥' if self.sign == '>=' else '≤'} {self.value:g}"
 
     def place(self, readings: Readings) -> int | None:
-        """Where it is; None if the run never came there."""
+        """Index of the first reading that meets the condition; None if no reading does."""
         for place, reading in enumerate(readings):
             value = _read(reading, self.quantity)
             if value >= self.value if self.sign == ">=" else value <= self.value:
@@ -79,7 +83,7 @@ class _Stop:
 
 @dataclass(frozen=True)
 class _Measure:
-    """A measure's word (``""`` for a plain quantity), its quantities, and where its readings begin and end."""
+    """The word of a measure (``""`` for a plain quantity), its quantities, and its first and last readings."""
 
     word: str
     quantities: list[str]
@@ -87,21 +91,21 @@ class _Measure:
     stop: _Stop | None = None
 
     @property
-    def whole(self) -> bool:
-        """Does it look at all readings?"""
+    def complete(self) -> bool:
+        """Whether the measure takes all readings."""
         return self.start is None and self.stop is None
 
     def stretch(self, readings: Readings) -> Readings:
-        """The readings it looks at; none if the run never came there, since no part of it answers the question."""
-        first = 0 if self.start is None else self.start.place(readings)
-        last = len(readings) - 1 if self.stop is None else self.stop.place(readings)
-        return [] if first is None or last is None else readings[first : last + 1]
+        """The readings of the measure; none if the run never meets a condition: the measure is then undefined."""
+        start = 0 if self.start is None else self.start.place(readings)
+        stop = len(readings) - 1 if self.stop is None else self.stop.place(readings)
+        return [] if start is None or stop is None else readings[start : stop + 1]
 
 
 def _parsed(name: str) -> _Measure:
     words = name.split()
     ends: dict[str, _Stop] = {}
-    for word in ("until", "from"):  # from comes first, and so is cut off last
+    for word in ("until", "from"):  # "from" precedes "until", so that "until" is cut off first
         if word in words:
             at = words.index(word)
             ends[word] = _Stop.of(" ".join(words[at + 1 :]), word)
@@ -114,69 +118,109 @@ def _parsed(name: str) -> _Measure:
         near = suggest(first, (*_OF_RUN, *_RELATIONS)) if words else ""
         raise ValueError(
             f"a measure is a quantity (test.ece), one over the run (max train.ece: {', '.join(_OF_RUN)}) or a relation "
-            f"(pearson train.ece sharpness: {', '.join(_RELATIONS)}; partial takes a third, which is held still); all "
+            f"(pearson train.ece sharpness: {', '.join(_RELATIONS)}; partial takes a third, which is held fixed); all "
             f"but best may end in from train.accuracy>=0.9 until train.accuracy>=0.99; got {name!r}{near}"
         )
     return _Measure(first, words[1:], ends.get("from"), ends.get("until"))
 
 
 def check_measure(name: str) -> None:
-    """A ValueError for a name that is no measure."""
+    """Check that a name is a measure.
+
+    Args:
+        name: the name.
+
+    Raises:
+        ValueError: if the name is not a measure.
+    """
     _parsed(name)
 
 
 def with_sharpness(name: str) -> str:
-    """A bare quantity as its correlation with sharpness; any other measure as it is.
+    """Turn a bare quantity into its correlation with sharpness.
 
-    >>> with_sharpness("train.ece until step>=800"), with_sharpness("max train.ece")
-    ('pearson train.ece sharpness until step>=800', 'max train.ece')
+    Args:
+        name: a measure.
+
+    Returns:
+        The correlation; any other measure unchanged.
+
+    Raises:
+        ValueError: if the name is not a measure.
+
+    Example:
+        >>> with_sharpness("train.ece until step>=800"), with_sharpness("max train.ece")
+        ('pearson train.ece sharpness until step>=800', 'max train.ece')
     """
     quantity, *rest = name.split()
     return name if _parsed(name).word else " ".join(["pearson", quantity, "sharpness", *rest])
 
 
 def quantities_of(name: str) -> list[str]:
-    """The quantities of readings that a measure looks at, as journals name them."""
-    found = _parsed(name)
-    ends = [each.quantity for each in (found.start, found.stop) if each is not None]
-    return [_kept(each) or each for each in (*found.quantities, *ends)]
+    """List the quantities that a measure reads, with the names in journals.
+
+    Args:
+        name: a measure.
+
+    Returns:
+        The names of the quantities.
+
+    Raises:
+        ValueError: if the name is not a measure.
+
+    Example:
+        >>> quantities_of("max train.q until train.accuracy>=0.99")
+        ['train.log_q', 'train.accuracy']
+    """
+    parsed = _parsed(name)
+    ends = [stop.quantity for stop in (parsed.start, parsed.stop) if stop is not None]
+    return [_kept(quantity) or quantity for quantity in (*parsed.quantities, *ends)]
 
 
 def measure(result: Mapping[str, Any], folder: Path, names: Sequence[str]) -> dict[str, float] | None:
-    """The named measures of a finished run; NaN for what it did not read, None if its journal is harmed.
+    """Compute measures of a finished run; the journal is read only if a measure needs it.
 
-    The journal is read only where it must be.
+    Args:
+        result: contents of the run's ``result.json``.
+        folder: folder of the run.
+        names: names of the measures.
+
+    Returns:
+        Value of every measure, NaN for a quantity that the run did not read; None if the journal is corrupted.
+
+    Raises:
+        ValueError: if a name is not a measure.
     """
     final, kept = _table(result.get("final")), _table(result.get("correlations"))
     wanted = {name: _parsed(name) for name in names}
-    found: dict[str, float] = {}
-    for name, each in wanted.items():
-        match each.word, each.quantities:
-            case "", [quantity] if each.whole:
-                found[name] = _read(final, quantity)
-            case "pearson", [one, "sharpness"] if each.whole and one in kept:
-                found[name] = _number(kept[one])
-    later = {name: each for name, each in wanted.items() if name not in found}
-    whole = read_to(folder, result["step"]) if later else []
-    if whole is None:
+    values: dict[str, float] = {}
+    for name, parsed in wanted.items():
+        match parsed.word, parsed.quantities:
+            case "", [quantity] if parsed.complete:
+                values[name] = _read(final, quantity)
+            case "pearson", [one, "sharpness"] if parsed.complete and one in kept:
+                values[name] = _number(kept[one])
+    later = {name: parsed for name, parsed in wanted.items() if name not in values}
+    journal = read_to(folder, result["step"]) if later else []
+    if journal is None:
         return None
-    readings = [reading for reading in whole if "diverged" not in reading]
+    readings = [reading for reading in journal if "diverged" not in reading]
     best = _table(result.get("best")).get("step")
-    for name, each in later.items():
-        chosen = each.stretch(readings)
-        if each.word == "best":
+    for name, parsed in later.items():
+        chosen = parsed.stretch(readings)
+        if parsed.word == "best":
             chosen = [reading for reading in readings if reading.get("step") == best]
-        found[name] = _over_readings(each.word, each.quantities, chosen)
-    return found
+        values[name] = _over_readings(parsed.word, parsed.quantities, chosen)
+    return values
 
 
 def _over_readings(word: str, quantities: Sequence[str], readings: Readings) -> float:
-    # A moment may be infinite: that is its peak, and a quotient by it is 0; correlations have no use for it.
+    # A moment may be infinite. Its maximum is then infinite and a quotient by it is 0; correlations leave it out.
     steps, columns = _columns(readings, quantities, endless=len(quantities) == 1 or word == "ratio")
     if not len(steps):
         return math.nan
     if len(quantities) == 1:
-        return float(_OVER_RUN.get(word, _OVER_RUN["last"])(columns[0]))  # of the best there is one
+        return float(_OVER_RUN.get(word, _OVER_RUN["last"])(columns[0]))  # `best` has one reading
     if word in ("pearson", "spearman"):
         return (pearson if word == "pearson" else spearman)(*columns)
     if word == "partial":
@@ -200,16 +244,26 @@ def _columns(readings: Readings, names: Sequence[str], endless: bool) -> tuple[A
 
 
 def heading(name: str) -> str:
-    """A measure as a heading.
+    """Write a measure as a heading.
 
-    >>> heading("max train.ece"), heading("pearson test.kce sharpness")
-    ('peak train ECE', 'r(test KCE, sharpness)')
-    >>> heading("partial train.ece sharpness train.log_q until train.accuracy>=0.99")
-    'r(train ECE, sharpness | train log Q) until train accuracy ≥ 0.99'
+    Args:
+        name: a measure.
+
+    Returns:
+        The heading.
+
+    Raises:
+        ValueError: if the name is not a measure.
+
+    Example:
+        >>> heading("max train.ece"), heading("pearson test.kce sharpness")
+        ('peak train ECE', 'r(test KCE, sharpness)')
+        >>> heading("partial train.ece sharpness train.log_q until train.accuracy>=0.99")
+        'r(train ECE, sharpness | train log Q) until train accuracy ≥ 0.99'
     """
-    found = _parsed(name)
-    shown = [_quantity(each) for each in found.quantities]
-    match found.word:
+    parsed = _parsed(name)
+    shown = [_quantity(quantity) for quantity in parsed.quantities]
+    match parsed.word:
         case "":
             text = shown[0]
         case "best":
@@ -223,15 +277,25 @@ def heading(name: str) -> str:
         case word:
             sign = {"pearson": "r", "spearman": "ρ", "lag": "lead", "lag_steps": "lead in steps"}[word]
             text = f"{sign}({shown[0]}, {shown[1]})"
-    ends = (("from", found.start), ("until", found.stop))
+    ends = (("from", parsed.start), ("until", parsed.stop))
     return " ".join([text, *(f"{word} {stop}" for word, stop in ends if stop is not None)])
 
 
 def shown_stop(text: str) -> str:
-    """A stop as a heading.
+    """Write a condition as a heading.
 
-    >>> shown_stop("train.accuracy>=0.99")
-    'train accuracy ≥ 0.99'
+    Args:
+        text: the condition.
+
+    Returns:
+        The heading.
+
+    Raises:
+        ValueError: if the text is not a condition.
+
+    Example:
+        >>> shown_stop("train.accuracy>=0.99")
+        'train accuracy ≥ 0.99'
     """
     return str(_Stop.of(text))
 
@@ -245,13 +309,13 @@ def _word(part: str) -> str:
 
 
 def _kept(name: str) -> str | None:
-    """The logarithm that journals keep of ``train.q`` and ``test.q``; None for any other quantity."""
+    """The name of the logarithm that journals hold of ``train.q`` and ``test.q``; None for any other quantity."""
     place, _, last = name.rpartition(".")
     return f"{place}.log_q" if last == "q" else None
 
 
 def _read(reading: Mapping[str, Any], name: str) -> float:
-    """A quantity of a reading; NaN if it has none."""
+    """A quantity of a reading; NaN if the reading does not have the quantity."""
     kept = _kept(name)
     if kept is None:
         return _number(reading.get(name))

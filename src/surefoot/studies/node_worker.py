@@ -1,7 +1,7 @@
-"""A worker's place on a node of a cluster: it is told runs and listened to from afar. No torch, and nothing of Ray.
+"""A worker on a node of a cluster: the host sends orders and reads messages. No torch, and nothing of Ray.
 
-Where the study's folder is not to be seen from the node, a run is made in a folder of the node's own: its files come
-with the order and travel back whenever a checkpoint is written, so that another node can go on from there.
+If the node does not see the study's folder, a run is made in a folder of the node. The files of the run come with the
+order, and travel back whenever a checkpoint is written. Another node can then resume the run from that checkpoint.
 """
 
 from __future__ import annotations
@@ -19,12 +19,16 @@ from surefoot.studies.workers import Worker
 __all__ = ["Files", "NodeWorker", "files_of", "put_files"]
 
 Files = dict[str, bytes]
-_COMMITS = ("state-", "best.", "result.json")  # a change of one of these is worth a journey
+_COMMITS = ("state-", "best.", "result.json")  # the files travel when one of these changes
 _MAX_BYTES = 1 << 40
 
 
 class NodeWorker:
-    """One worker on this node; ``mark`` is a file of the study's folder that only those who share it can see."""
+    """One worker on this node.
+
+    Args:
+        mark: path of a file in the study's folder, which only nodes that share the folder can see.
+    """
 
     def __init__(self, mark: str) -> None:
         self._home = None if Path(mark).exists() else Path(tempfile.mkdtemp(prefix="surefoot-"))
@@ -33,11 +37,20 @@ class NodeWorker:
         self._seen: dict[str, tuple[int, int]] = {}
 
     def away(self) -> bool:
-        """Whether the study's folder cannot be seen from here."""
+        """Check whether this node does not see the study's folder.
+
+        Returns:
+            True if the files of runs travel.
+        """
         return self._home is not None
 
     def order(self, message: Mapping[str, Any], files: Files) -> None:
-        """Tell the worker what to do; ``files`` are what there is of the run so far, for a host that is away."""
+        """Send the worker an order.
+
+        Args:
+            message: the order, such as ``{"do": "run", "id": ...}``.
+            files: the existing files of the run, for a node that does not see the study's folder.
+        """
         if self._home is not None and message["do"] == "run":
             self._forget()
             self._run = self._home / message["id"]
@@ -47,21 +60,32 @@ class NodeWorker:
         self._worker.order(message)
 
     def listen(self, seconds: float) -> tuple[list[dict[str, Any]] | None, Files]:
-        """What the worker said within the time, None if it has gone, and files to bring back."""
-        heard = select.select([self._worker.output], [], [], seconds)[0]
-        said = self._worker.listen() if heard else []
-        return said, self._news()
+        """Read the messages of the worker within a time.
+
+        Args:
+            seconds: time to wait.
+
+        Returns:
+            The messages, None if the worker has ended; and the files to bring back.
+        """
+        readable = select.select([self._worker.output], [], [], seconds)[0]
+        messages = self._worker.listen() if readable else []
+        return messages, self._news()
 
     def ask_to_leave(self) -> None:
-        """As of a `Worker`."""
+        """Ask the worker to commit its run and exit."""
         self._worker.ask_to_leave()
 
     def reap(self) -> tuple[int, str]:
-        """As of a `Worker`, and leave nothing on the node."""
-        found = self._worker.reap()
+        """Wait for the worker to end, and delete the files on the node.
+
+        Returns:
+            The exit code, and the last lines of the worker's log.
+        """
+        ending = self._worker.reap()
         if self._home is not None:
             shutil.rmtree(self._home, ignore_errors=True)
-        return found
+        return ending
 
     def _news(self) -> Files:
         if self._run is None:
@@ -78,19 +102,33 @@ class NodeWorker:
 
 
 def files_of(folder: Path) -> Files:
-    """A run's files. Checkpoints come first: a journal may then be longer than they say, never shorter."""
+    """Read the files of a run.
+
+    Checkpoints are read first: a journal may then be longer than the checkpoints say, never shorter.
+
+    Args:
+        folder: folder of the run.
+
+    Returns:
+        Contents of every file, by name.
+    """
     names = sorted(_stamps(folder), key=lambda name: (not name.startswith("state-"), name == "result.json", name))
-    found = {}
+    files = {}
     for name in names:
         try:
-            found[name] = read_file(folder / name, _MAX_BYTES)
+            files[name] = read_file(folder / name, _MAX_BYTES)
         except FileNotFoundError:  # replaced under another name just now
             continue
-    return found
+    return files
 
 
 def put_files(folder: Path, files: Files) -> None:
-    """Write them; journals before the checkpoints that count on them, and the result last."""
+    """Write the files of a run: journals before the checkpoints that depend on them, and the result last.
+
+    Args:
+        folder: folder of the run.
+        files: contents of every file, by name.
+    """
     make_folder(folder)
     for name in sorted(files, key=lambda name: (name == "result.json", name.startswith("state-"), name)):
         with replace_file(folder / Path(name).name, follow_folder=False) as stream:
@@ -98,13 +136,13 @@ def put_files(folder: Path, files: Files) -> None:
 
 
 def _stamps(folder: Path) -> dict[str, tuple[int, int]]:
-    """Size and time of every file but the lock and those that are being written."""
-    found = {}
+    """Time and size of every file, without the lock and temporary files."""
+    stamps = {}
     for path in folder.glob("[!.]*"):
         if path.name != "lock":
             try:
                 status = path.lstat()
             except FileNotFoundError:
                 continue
-            found[path.name] = (status.st_mtime_ns, status.st_size)
-    return found
+            stamps[path.name] = (status.st_mtime_ns, status.st_size)
+    return stamps

@@ -1,4 +1,4 @@
-"""A study's runs, all checked before the first starts: labels, specs, names of their folders, predicted cost."""
+"""A study's runs, all checked before the first run starts: labels, specs, names of folders, predicted cost."""
 
 from __future__ import annotations
 
@@ -23,14 +23,19 @@ Choices = Mapping[Group, Mapping[str, str]]
 
 @dataclass(frozen=True)
 class Planned:
-    """One run.
+    """One planned run.
 
     Attributes:
-        shown, values: what each axis is here, as text and as a value.
+        label: label of the run.
+        shown: value of every axis, as text.
+        values: value of every axis.
+        seed: seed of the run.
         stage: 1, or 2 for a run that waits for the choice of the first stage.
-        decided: False while that choice is not made; the values of its axes are then those of the first grid point.
-        id: of its folder; None while not decided, or where the data is missing.
-        steps, cost: None where it takes missing data to know.
+        decided: False before that choice is made; the chosen axes then hold the values of the first grid point.
+        spec: spec of the run.
+        id: id of the run; None for an undecided run, or if the data is missing.
+        steps: number of steps; None if the number depends on missing data.
+        cost: cost in passes over the training set; None if the cost depends on missing data.
     """
 
     label: str
@@ -47,7 +52,13 @@ class Planned:
 
 @dataclass(frozen=True)
 class Plan:
-    """All runs of a study at a scale."""
+    """All runs of a study at a scale.
+
+    Attributes:
+        study: the study.
+        scale: name of the scale, or None.
+        runs: the runs in order.
+    """
 
     study: StudySpec
     scale: str | None
@@ -55,39 +66,69 @@ class Plan:
 
     @property
     def method_axis(self) -> str | None:
-        """The axis of which ``select.method`` is an entry."""
+        """The axis that has ``select.method`` as an entry; None for a study without ``select``."""
         return None if self.study.select is None else _method_axis(self.study, self.study.select)
 
 
 def make_plan(study: StudySpec, scale: str | None, library: DatasetIndex, choices: Choices | None = None) -> Plan:
-    """The runs at a scale; those of the second stage of ``select`` are decided once there are ``choices``."""
+    """Plan the runs of a study at a scale, and check all of them.
+
+    Args:
+        study: the study.
+        scale: name of the scale; None takes the scale that the study names.
+        library: metadata of the data sets.
+        choices: choices of the first stage of ``select``; None leaves runs of the second stage undecided.
+
+    Returns:
+        The plan.
+
+    Raises:
+        BadInput: if a run's spec is invalid, two runs are the same, or the study has no such scale.
+    """
     name, chosen_scale = study.at_scale(scale)
-    found = places(study, chosen_scale, name)
+    grid = places(study, chosen_scale, name)
     if study.select is None:
-        runs = [_planned(place, library) for place in found]
+        runs = [_planned(place, library) for place in grid]
     else:
-        runs = _two_stages(study, study.select, found, library, choices)
+        runs = _two_stages(study, study.select, grid, library, choices)
     _check_different(runs)
     _check_baselines(study, name, runs)
     return Plan(study, name, runs)
 
 
 def axes_of(places_shown: Iterable[Mapping[str, str]]) -> set[str]:
-    """The axes that any of some places has."""
+    """Collect the axes of several places.
+
+    Args:
+        places_shown: value of every axis, for each place.
+
+    Returns:
+        The names of the axes.
+    """
     return {axis for shown in places_shown for axis in shown}
 
 
 def group_of(shown: Mapping[str, str], method_axis: str, select: SelectSpec, known: Container[str]) -> Group:
-    """Runs for which one choice is made: those that agree on the axes that the choosing method has, too."""
+    """Name the group of runs that share one choice: runs that agree on the axes of the selecting method.
+
+    Args:
+        shown: value of every axis of a run, as text.
+        method_axis: the axis that has the selecting method as an entry.
+        select: the section ``select`` of the study.
+        known: axes of the selecting method's runs.
+
+    Returns:
+        Pairs (axis, value) of the group.
+    """
     left_out = {method_axis, *select.axes}
     return tuple((axis, text) for axis, text in shown.items() if axis in known and axis not in left_out)
 
 
 def _two_stages(
-    study: StudySpec, select: SelectSpec, found: list[Place], library: DatasetIndex, choices: Choices | None
+    study: StudySpec, select: SelectSpec, grid: list[Place], library: DatasetIndex, choices: Choices | None
 ) -> list[Planned]:
     axis = _method_axis(study, select)
-    first = [place for place in found if place.shown[axis] == select.method]
+    first = [place for place in grid if place.shown[axis] == select.method]
     runs = [_planned(place, library) for place in first]
     for run in runs:
         if run.spec.data.val == 0:
@@ -101,10 +142,10 @@ def _two_stages(
         groups.setdefault(group_of(place.shown, axis, select, known), []).append(
             {name: place.shown[name] for name in select.axes}
         )
-    if choices is None and all(each == candidates[0] for candidates in groups.values() for each in candidates):
-        choices = {group: candidates[0] for group, candidates in groups.items()}  # nothing to choose from
+    if choices is None and all(values == candidates[0] for candidates in groups.values() for values in candidates):
+        choices = {group: candidates[0] for group, candidates in groups.items()}  # there is only one candidate
     seen: set[Any] = set()
-    for place in found:
+    for place in grid:
         if place.shown[axis] == select.method:
             continue
         if group_of(place.shown, axis, select, known) not in groups:
@@ -122,7 +163,7 @@ def _two_stages(
 
 
 def _method_axis(study: StudySpec, select: SelectSpec) -> str:
-    return next(axis for axis, each in study.axes.items() if select.method in [entry.name for entry in each.entries])
+    return next(name for name, axis in study.axes.items() if select.method in [entry.name for entry in axis.entries])
 
 
 def _planned(place: Place, library: DatasetIndex, stage: int = 1, unknown: Sequence[str] = ()) -> Planned:
@@ -152,8 +193,8 @@ def _planned(place: Place, library: DatasetIndex, stage: int = 1, unknown: Seque
 
 
 def _check_baselines(study: StudySpec, scale: str | None, runs: Sequence[Planned]) -> None:
-    """A table's baseline is one of its rows, where the rows are known before the runs."""
-    entry_axes = [axis for axis, each in study.axes.items() if each.entries]
+    """Check that a table's baseline is one of its rows, if the rows are known before the runs."""
+    entry_axes = [axis for axis, axis_spec in study.axes.items() if axis_spec.entries]
     for table in study.tables_at(scale):
         rows = roles_of(list(study.axes), entry_axes, table).rows
         if table.baseline is None or (study.select is not None and not set(rows).isdisjoint(study.select.axes)):

@@ -1,4 +1,4 @@
-"""Tables as text, Markdown, LaTeX, CSV or JSON; nothing in a cell is obeyed by what shows it."""
+"""Tables as text, Markdown, LaTeX, CSV or JSON; no program executes the contents of a cell."""
 
 from __future__ import annotations
 
@@ -15,7 +15,15 @@ __all__ = ["FORMATS", "render"]
 
 
 def render(tables: Sequence[Table], how: str) -> str:
-    """All tables in one of `FORMATS`."""
+    """Write tables in a format.
+
+    Args:
+        tables: the tables.
+        how: one of `FORMATS`: ``"text"``, ``"markdown"``, ``"latex"``, ``"csv"`` or ``"json"``.
+
+    Returns:
+        The text.
+    """
     return FORMATS[how](tables)
 
 
@@ -42,7 +50,7 @@ def _text(table: Table) -> str:
 
 
 def _marked(text: str) -> str:
-    """Text that Markdown shows as it is: no table's end, no HTML, no code, no link."""
+    """Text that Markdown shows literally: no end of a cell, no HTML, no code, no link."""
     for sign in ("\\", "|", "<", "`"):
         text = text.replace(sign, f"\\{sign}")
     return text.replace("](", "]\\(")
@@ -91,7 +99,7 @@ def _cell(text: str) -> str:
 
 
 def _csv(tables: Sequence[Table]) -> str:
-    """One line a cell: the numbers in full."""
+    """One line per cell, with all digits."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(["table", "row", "column", "text", *_FACTS])
@@ -105,8 +113,8 @@ def _csv(tables: Sequence[Table]) -> str:
 
 
 def _json(tables: Sequence[Table]) -> str:
-    def cell(column: str, found: Cell) -> dict[str, object]:
-        return {"column": column, "text": found.text, **found.facts}
+    def cell(column: str, shown: Cell) -> dict[str, object]:
+        return {"column": column, "text": shown.text, **shown.facts}
 
     return canonical(
         {

@@ -1,7 +1,7 @@
-"""The runner: gives a study's runs to workers, and outlives them.
+"""The runner: gives a study's runs to workers, and replaces workers that die.
 
-State is in the files alone. A run that has a result is done; one whose folder is locked is being run by someone else
-and is looked at again later; one that a worker died over is begun again from its checkpoint.
+The files hold the whole state. A run with a result is done. A run whose folder is locked belongs to another process,
+and the runner checks the run again later. If a worker dies, its run restarts from the checkpoint.
 """
 
 from __future__ import annotations
@@ -31,14 +31,32 @@ if TYPE_CHECKING:
 
 __all__ = ["Runner", "Show", "Silent", "Task", "WorkerFault"]
 
-_DEATHS = 3  # of workers over one run that gets no further
-_PAUSES = (0.5, 5.0)  # seconds until a run of someone else is looked at again, first and at most
+_DEATHS = 3  # workers that die in a row over one run without progress
+_PAUSES = (0.5, 5.0)  # first and longest pause in seconds before another process' run is checked again
 _TICK = 0.25
 
 
 @dataclass
 class Task:
-    """A run and how it stands: waiting, running, elsewhere, finished, diverged, failed or interrupted."""
+    """A run and its state.
+
+    Attributes:
+        run: the planned run.
+        state: ``"waiting"``, ``"running"``, ``"elsewhere"``, ``"finished"``, ``"diverged"``, ``"failed"`` or
+            ``"interrupted"``.
+        step: the last step that was reported.
+        loss: loss at that step.
+        ece: the last ECE on the test data.
+        error: why the run failed.
+        fresh: whether the run ended in this call, not before.
+        began: time of the first reported step, in seconds of the monotonic clock.
+        start: step from which the worker started; −1 before the first report.
+        reached: the furthest such step of earlier workers.
+        deaths: number of workers that died in a row without progress of the run.
+        pid: process id of the worker.
+        due: time at which a run of another process is checked again.
+        pause: seconds between such checks.
+    """
 
     run: Planned
     state: str = "waiting"
@@ -57,18 +75,18 @@ class Task:
 
     @property
     def ended(self) -> bool:
-        """Nothing more is done about it in this call."""
+        """Whether this call does nothing more about the run."""
         return self.state in ("finished", "diverged", "failed")
 
     @property
     def id(self) -> str:
-        """Of its folder."""
+        """Id of the run."""
         assert self.run.id is not None
         return self.run.id
 
 
 class Show(Protocol):
-    """What is told while a study runs."""
+    """A receiver of a study's progress."""
 
     def __enter__(self) -> Show: ...
 
@@ -77,14 +95,23 @@ class Show(Protocol):
     ) -> None: ...
 
     def ended(self, task: Task) -> None:
-        """A run has finished, diverged or failed, just now or before."""
+        """Receive a run that has finished, diverged or failed, just now or before.
+
+        Args:
+            task: the run.
+        """
 
     def tick(self, tasks: Sequence[Task], waiting: int) -> None:
-        """Called a few times a second; ``waiting`` runs are not yet decided."""
+        """Receive the state of all runs, a few times a second.
+
+        Args:
+            tasks: the runs.
+            waiting: number of runs that are not decided yet.
+        """
 
 
 class Silent:
-    """Tells nothing."""
+    """A receiver that shows nothing."""
 
     def __enter__(self) -> Silent:
         return self
@@ -93,10 +120,19 @@ class Silent:
         pass
 
     def ended(self, task: Task) -> None:
-        """Nothing."""
+        """Do nothing.
+
+        Args:
+            task: the run.
+        """
 
     def tick(self, tasks: Sequence[Task], waiting: int) -> None:
-        """Nothing."""
+        """Do nothing.
+
+        Args:
+            tasks: the runs.
+            waiting: number of undecided runs.
+        """
 
 
 class WorkerFault(SurefootError):
@@ -104,7 +140,25 @@ class WorkerFault(SurefootError):
 
 
 class Runner:
-    """Runs a plan in a folder with workers; ``run`` returns True if it came to its end, False if it was stopped."""
+    """Runs the plan of a study in a folder, with workers.
+
+    Attributes:
+        plan: the plan, with decided runs once values are chosen.
+        tasks: the runs with their states.
+        reason: why the second stage could not start; empty otherwise.
+
+    Args:
+        plan: the plan.
+        folder: the study's folder.
+        library: metadata of the data sets.
+        workers: number of workers.
+        only: text; only runs whose label contains the text are run, in upper or lower case.
+        retry_failed: whether runs that failed before are tried again.
+        source: contents of the study's TOML file, or None.
+        show: receiver of the progress; None shows nothing.
+        pool: the workers; None starts processes.
+        others: folders of other studies, whose finished runs are copied.
+    """
 
     def __init__(
         self,
@@ -125,9 +179,9 @@ class Runner:
         self._show: Show = Silent() if show is None else show
         self._at: dict[AnyWorker, Task] = {}
         self._checked: set[str] = set()
-        self._checker: AnyWorker | None = None  # no run starts while it is at work
+        self._checker: AnyWorker | None = None  # no run starts during the check
         self._asked = False
-        self._idle_deaths = 0  # since a run was last heard of
+        self._idle_deaths = 0  # since the last message about a run
         self._pool = Workers() if pool is None else pool
         self._chosen: list[dict[str, Any]] | None = None
         self.tasks: list[Task] = []
@@ -135,13 +189,22 @@ class Runner:
 
     @property
     def waiting(self) -> int:
-        """Runs whose values are not chosen yet."""
+        """Number of runs whose values are not chosen yet."""
         return sum(not run.decided for run in self._wanted(self.plan.runs))
 
     def run(self) -> bool:
-        """Until every run has ended, or someone asks to stop."""
+        """Run until every run has ended, or a signal asks to stop.
+
+        Returns:
+            True if every run has ended; False if a signal stopped the study.
+
+        Raises:
+            BadInput: if a spec cannot be built, or ``only`` is in no label.
+            StorageFault: if files cannot be written.
+            WorkerFault: if workers die before they take a run.
+        """
         if self.plan.study.select is not None:
-            self._choose()  # what was chosen before stands, whichever runs this call is about
+            self._choose()  # an earlier choice stays valid, whichever runs this call selects
         if self._only is not None and not self._wanted(self.plan.runs):
             raise BadInput(f"only={self._only!r} is in no label; there is {self.plan.runs[0].label!r}, for one")
         self._folder.begin(self.plan, self._source, self._chosen)
@@ -154,19 +217,19 @@ class Runner:
                     return False
                 else:
                     self._pool.ask_to_leave()
-                for worker, said in self._pool.listen(_TICK):
-                    self._hear(worker, said)
+                for worker, messages in self._pool.listen(_TICK):
+                    self._hear(worker, messages)
                 self._show.tick(self.tasks, self.waiting)
         return True
 
-    # What there is to do.
+    # Tasks.
 
     def _wanted(self, runs: Sequence[Planned]) -> list[Planned]:
         text = (self._only or "").lower()
         return [run for run in runs if text in run.label.lower()]
 
     def _admit(self) -> None:
-        """Make tasks of all decided runs that have none yet, and see which of them have ended before."""
+        """Make tasks of all decided runs that have none yet, and find the runs that ended before."""
         known = {task.id for task in self.tasks}
         for run in self._wanted(self.plan.runs):
             if not run.decided or run.id is None or run.id in known:
@@ -191,7 +254,7 @@ class Runner:
         return True
 
     def _adopted(self, task: Task) -> bool:
-        """Copied from another study; a deep ensemble after its members, without which it could not be opened."""
+        """Copy a run of another study; a deep ensemble needs its members, which are copied first."""
         spec = task.run.spec
         if spec.ensemble is not None and spec.ensemble.name == "deep":
             facts = self._library.of(spec.data.name)
@@ -203,7 +266,7 @@ class Runner:
         return self._folder.adopt(task.id, self._others)
 
     def _over(self) -> bool:
-        """Whether nothing is left; the second stage of a study with a choice is begun when the first has ended."""
+        """Whether nothing is left to do; starts the second stage of a study when the first stage has ended."""
         if not all(task.ended for task in self.tasks):
             return False
         if not self.waiting:
@@ -216,7 +279,7 @@ class Runner:
         return all(task.ended for task in self.tasks)
 
     def _choose(self) -> bool:
-        """Decide the second stage by the first; False while a run of that has no result."""
+        """Decide the runs of the second stage; False if a run of the first stage has no result."""
         choices = choose(self.plan, self._folder)
         if choices is None:
             return False
@@ -228,7 +291,7 @@ class Runner:
     # Workers.
 
     def _assign(self) -> None:
-        """Give every worker that has nothing to do the next run; hire as many as there is work for."""
+        """Give the next run to every idle worker; start as many workers as there are runs."""
         todo = [task for task in self.tasks if task.state in ("waiting", "elsewhere")]
         due = [task for task in todo if task.due <= time.monotonic()]
         idle = [worker for worker in self._pool.workers if worker.ready and worker not in self._at]
@@ -268,35 +331,35 @@ class Runner:
                 "id": task.id,
                 "label": task.run.label,
                 "spec": task.run.spec.resolved(),
-                "out": str(self._folder.runs.resolve()),  # a worker may stand elsewhere
+                "out": str(self._folder.runs.resolve()),  # a worker may have another working directory
                 "data": None if root is None else str(root.resolve()),
             }
         )
 
     def _unchecked(self) -> dict[str, dict[str, Any]]:
-        """One run for each set of parts that nobody has tried to build yet."""
-        found: dict[str, dict[str, Any]] = {}
+        """One run for each set of parts that no worker has tried to build yet."""
+        runs: dict[str, dict[str, Any]] = {}
         for run in self._wanted(self.plan.runs):
             spec, facts = run.spec.resolved(), self._library.of(run.spec.data.name)
             assert facts is not None
             parts = [spec["model"], spec["loss"], spec["optimizer"], spec.get("ensemble")]
             key = canonical([*parts, facts.shape, facts.classes])
-            if key not in self._checked and key not in found:
-                found[key] = {"label": run.label, "spec": spec, "shape": facts.shape, "classes": facts.classes}
-        return found
+            if key not in self._checked and key not in runs:
+                runs[key] = {"label": run.label, "spec": spec, "shape": facts.shape, "classes": facts.classes}
+        return runs
 
     def _order_check(self, worker: AnyWorker, parts: dict[str, dict[str, Any]]) -> None:
         self._checked |= set(parts)
         self._checker = worker
         worker.order({"do": "check", "runs": list(parts.values())})
 
-    # What workers say.
+    # Messages of workers.
 
-    def _hear(self, worker: AnyWorker, said: list[dict[str, Any]] | None) -> None:
-        if said is None:
+    def _hear(self, worker: AnyWorker, messages: list[dict[str, Any]] | None) -> None:
+        if messages is None:
             self._lost(worker)
             return
-        for message in said:
+        for message in messages:
             match message["type"]:
                 case "ready":
                     worker.ready = True
@@ -346,7 +409,7 @@ class Runner:
         self._show.ended(task)
 
     def _lost(self, worker: AnyWorker) -> None:
-        """A worker has gone: its run is begun again from its checkpoint, a few times if it gets no further."""
+        """A worker has ended: its run restarts from its checkpoint, a few times if the run makes no progress."""
         code, left = worker.reap()
         task = self._at.pop(worker, None)
         if self._asked:
@@ -360,7 +423,7 @@ class Runner:
         if task is None:
             self._idle_deaths += 1
             if self._idle_deaths >= _DEATHS:
-                last = (left.strip().splitlines() or ["it said nothing"])[-1]
+                last = (left.strip().splitlines() or ["no output"])[-1]
                 raise WorkerFault(f"workers die before they take a run ({how}): {last}")
             return
         task.deaths = 1 if task.start > task.reached else task.deaths + 1
@@ -375,7 +438,7 @@ class Runner:
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
-        """SIGINT and SIGTERM ask the workers to commit and leave; a second SIGINT does not wait for them."""
+        """SIGINT and SIGTERM ask the workers to commit and exit; a second SIGINT does not wait for them."""
 
         def ask(number: int, frame: FrameType | None) -> None:
             if self._asked and number == signal.SIGINT:
@@ -384,7 +447,7 @@ class Runner:
 
         try:
             before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-        except ValueError:  # not the main thread: nobody sends signals here
+        except ValueError:  # only the main thread receives signals
             before = {}
         try:
             yield

@@ -1,4 +1,4 @@
-"""The protocol of Tan et al. (2026): values chosen on validation with one method, and taken over by the others."""
+"""The protocol of Tan et al. (2026): choose values on validation data with one method, and use them for all methods."""
 
 from __future__ import annotations
 
@@ -17,14 +17,20 @@ from surefoot.studies.plan import Group, Plan, Planned, axes_of, group_of
 __all__ = ["Choice", "choose", "described"]
 
 Candidates = dict[tuple[tuple[str, str], ...], list[float | None]]
-"""The values of the chosen axes, and their score on each seed, None while there is none."""
+"""The values of the chosen axes, and their score on each seed; None before the run has ended."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The best values of the chosen axes for a group of runs, their score, and the scores of all candidates.
+    """The best values of the chosen axes for a group of runs.
 
-    A candidate without a rival is chosen before it has a score.
+    A group with a single candidate is decided before the candidate has a score.
+
+    Attributes:
+        group: pairs (axis, value) that the runs of the group share.
+        values: the chosen values.
+        score: score of the chosen values; None before the candidate has a score.
+        scores: values and score of every candidate.
     """
 
     group: Group
@@ -34,10 +40,20 @@ class Choice:
 
 
 def choose(plan: Plan, folder: StudyFolder) -> dict[Group, Choice] | None:
-    """The choices once every run of the first stage that has a rival has ended; None before.
+    """Choose values once every run of the first stage in a group with several candidates has ended.
 
-    Of each candidate the mean of the metric's final reading over the seeds counts; one of whose runs diverged is out.
-    The first of equals is taken.
+    The score of a candidate is the mean of the metric's final reading over the seeds. A candidate with a diverged run
+    is not chosen. The first of equal candidates is chosen.
+
+    Args:
+        plan: the plan of a study with ``select``.
+        folder: the study's folder.
+
+    Returns:
+        The choice of every group; None before the runs have ended.
+
+    Raises:
+        BadInput: if a reading lacks the metric, or every candidate of a group diverged.
     """
     select, axis = plan.study.select, plan.method_axis
     assert select is not None
@@ -51,13 +67,20 @@ def choose(plan: Plan, folder: StudyFolder) -> dict[Group, Choice] | None:
         group = group_of(run.shown, axis, select, known)
         score = None if result is None else _score(run, result, select.metric)
         candidates.setdefault(group, {}).setdefault(values, []).append(score)
-    if any(None in scores for found in candidates.values() if len(found) > 1 for scores in found.values()):
+    if any(None in scores for by_values in candidates.values() if len(by_values) > 1 for scores in by_values.values()):
         return None
-    return {group: _best(group, found, select.metric) for group, found in candidates.items()}
+    return {group: _best(group, by_values, select.metric) for group, by_values in candidates.items()}
 
 
 def described(choices: dict[Group, Choice]) -> list[dict[str, Any]]:
-    """The choices as plain tables."""
+    """Turn choices into plain tables.
+
+    Args:
+        choices: the choices.
+
+    Returns:
+        One table per choice, with the keys ``group``, ``values``, ``score`` and ``scores``.
+    """
     return [
         {
             "group": dict(choice.group),
@@ -79,8 +102,8 @@ def _score(run: Planned, result: dict[str, Any], metric: str) -> float:
     return float(value)
 
 
-def _best(group: Group, found: Candidates, metric: str) -> Choice:
-    scores = [(dict(values), _mean(each)) for values, each in found.items()]
+def _best(group: Group, candidates: Candidates, metric: str) -> Choice:
+    scores = [(dict(values), _mean(by_seed)) for values, by_seed in candidates.items()]
     if len(scores) == 1:
         return Choice(group, *scores[0], scores)
     finite = [(values, score) for values, score in scores if score is not None and math.isfinite(score)]
@@ -93,6 +116,6 @@ def _best(group: Group, found: Candidates, metric: str) -> Choice:
 
 
 def _mean(scores: Sequence[float | None]) -> float | None:
-    """Over the seeds; of a candidate without a rival some may be missing."""
-    there = [score for score in scores if score is not None]
-    return float(np.mean(there)) if len(there) == len(scores) else None
+    """The mean over the seeds; None if a score is missing, as a single candidate's may be."""
+    known = [score for score in scores if score is not None]
+    return float(np.mean(known)) if len(known) == len(scores) else None

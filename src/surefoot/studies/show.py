@@ -1,4 +1,4 @@
-"""What a person sees while a study runs: a live table on a terminal, one line for each ended run elsewhere."""
+"""The progress of a study: a live table on a terminal, one line per ended run elsewhere."""
 
 from __future__ import annotations
 
@@ -16,19 +16,30 @@ _ORDER = ("running", "failed", "diverged", "interrupted", "elsewhere", "waiting"
 
 
 def sentence(task: Task) -> str:
-    """How a run ended, in a line."""
+    """Say in a line how a run ended.
+
+    Args:
+        task: the run.
+
+    Returns:
+        The line.
+    """
     before = "" if task.fresh else "had "
-    said = {
+    ending = {
         "finished": f"{before}finished after {task.step:,} steps",
         "diverged": f"{before}diverged at step {task.step:,}",
         "failed": f"{before}failed: {task.error}" + ("" if task.fresh else " (--retry-failed tries it again)"),
     }.get(task.state, task.state)
     ece = "" if task.ece is None or task.state == "failed" else f", test ECE {task.ece:.4f}"
-    return plain(f"{task.run.label}: {said}{ece}")
+    return plain(f"{task.run.label}: {ending}{ece}")
 
 
 class Lines:
-    """One line for each run that ends, at once; runs that had finished before are counted in one line."""
+    """Writes one line for each run that ends, at once; runs that had finished before are counted in one line.
+
+    Args:
+        write: function that writes a line.
+    """
 
     def __init__(self, write: Callable[[str], None]) -> None:
         self._write = write
@@ -41,7 +52,11 @@ class Lines:
         self._say_before()
 
     def ended(self, task: Task) -> None:
-        """Say so."""
+        """Write the line of a run, or count a run that had finished before.
+
+        Args:
+            task: the run.
+        """
         if task.state == "finished" and not task.fresh:
             self._before += 1
             return
@@ -49,7 +64,12 @@ class Lines:
         self._write(sentence(task))
 
     def tick(self, tasks: Sequence[Task], waiting: int) -> None:
-        """Say how many runs there was nothing left to do for."""
+        """Write how many runs had finished before.
+
+        Args:
+            tasks: the runs.
+            waiting: number of undecided runs.
+        """
         self._say_before()
 
     def _say_before(self) -> None:
@@ -59,7 +79,7 @@ class Lines:
 
 
 class Live:
-    """A table of all runs on stderr, as far as the terminal is high: those at work and those that went wrong first."""
+    """Shows a table of runs on stderr, as high as the terminal: running and failed runs first."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -78,12 +98,21 @@ class Live:
         self._screen.stop()
 
     def ended(self, task: Task) -> None:
-        """A failure stays on the screen."""
+        """Print the line of a failed run, which stays on the screen.
+
+        Args:
+            task: the run.
+        """
         if task.state == "failed":
             self._console.print(sentence(task), markup=False)
 
     def tick(self, tasks: Sequence[Task], waiting: int) -> None:
-        """Draw the table, twice a second at most."""
+        """Draw the table, at most twice a second.
+
+        Args:
+            tasks: the runs.
+            waiting: number of undecided runs.
+        """
         if time.monotonic() < self._next:
             return
         self._next = time.monotonic() + 0.5
@@ -107,7 +136,7 @@ class Live:
         return table
 
     def _left(self, tasks: Sequence[Task]) -> str:
-        """The time left for all runs, if what is left goes as fast as what was done since we began."""
+        """The remaining time of all runs, if they run as fast as the steps since the start of the display."""
         done = left = 0.0
         for task in tasks:
             cost, steps = task.run.cost or 0.0, task.run.steps or 1

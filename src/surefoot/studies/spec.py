@@ -1,4 +1,4 @@
-"""What a study is: a base run, axes, seeds, scales, how values are chosen, and which tables are drawn from it."""
+"""The specification of a study: a base run, axes, seeds, scales, the selection of values, and tables."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class _Table(BaseModel):
 
 
 def _values(given: Any) -> Any:
-    """A list of numbers, words or true and false, none of them twice."""
+    """A list of numbers, words or booleans without duplicates."""
     if not isinstance(given, list | tuple) or not given:
         raise ValueError("values must be a list with one value at least")
     for value in given:
@@ -50,7 +50,7 @@ def _values(given: Any) -> Any:
 
 
 def _current(given: Any) -> Any:
-    """Run tables with current keys, a dotted path with a current key, anything else as it is."""
+    """Run tables with current keys, a dotted path with a current key, any other value unchanged."""
     if isinstance(given, Mapping):
         return current_keys(given)
     return current_key(given) if isinstance(given, str) else given
@@ -59,7 +59,12 @@ def _current(given: Any) -> Any:
 class Override(_Table):
     """What an entry or a scale changes about an axis of values: other values, another key, or no such axis.
 
-    Written as a list, as ``{ key = …, values = … }`` with one of the two or both, or as ``false``.
+    A study's file has a list, ``{ key = …, values = … }`` with one or both keys, or ``false``.
+
+    Attributes:
+        key: dotted path that the values go to instead.
+        values: values instead of those of the axis.
+        absent: whether the axis is switched off.
     """
 
     form: ClassVar = "a list of values, a table with key or values, or false"
@@ -87,9 +92,14 @@ class Override(_Table):
 
 
 class EntrySpec(BaseModel):
-    """A named entry of an axis: run tables laid over the base, and what it changes about axes of values.
+    """A named entry of an axis: run tables over the base, and changes of axes of values.
 
-    ``at`` holds further tables for single scales: GD may need other steps than SGD where SGD's are few.
+    Further keys are run tables.
+
+    Attributes:
+        name: name of the entry.
+        over: changes of axes of values, by axis.
+        at: run tables for single scales. For example, GD may need more steps than SGD at a scale with few steps of SGD.
     """
 
     model_config = ConfigDict(extra="allow", frozen=True)
@@ -108,13 +118,26 @@ class EntrySpec(BaseModel):
         return {scale: _current(table) for scale, table in given.items()} if isinstance(given, Mapping) else given
 
     def tables(self, scale: str | None) -> list[dict[str, Any]]:
-        """The run tables at a scale, the upper ones last."""
+        """List the run tables at a scale.
+
+        Args:
+            scale: name of the scale, or None.
+
+        Returns:
+            The tables, from the lowest layer to the highest.
+        """
         own = dict(self.model_extra or {})
         return [own, self.at[scale]] if scale in self.at else [own]
 
 
 class AxisSpec(_Table):
-    """An axis: a list of entries, or a key with its values."""
+    """An axis: a list of entries, or a key with its values.
+
+    Attributes:
+        entries: the entries.
+        key: dotted path in the run's spec.
+        values: the values.
+    """
 
     form: ClassVar = "a list of entries, or a table with a key and values"
     hidden: ClassVar = ("entries",)
@@ -128,7 +151,7 @@ class AxisSpec(_Table):
         if isinstance(given, list):
             if not given:
                 raise ValueError("is empty; give it entries, or a key and values")
-            if not all(isinstance(each, Mapping) for each in given):
+            if not all(isinstance(entry, Mapping) for entry in given):
                 raise ValueError('a list of values needs its key: { key = "optimizer.lr", values = [...] }')
             return {"entries": given}
         return given
@@ -158,7 +181,12 @@ class AxisSpec(_Table):
 
 
 class ScaleSpec(BaseModel):
-    """Run tables laid over the base, and the seeds and values that go with that scale."""
+    """Run tables over the base, and the seeds and values of a scale. Further keys are run tables.
+
+    Attributes:
+        seeds: seeds instead of the study's.
+        over: changes of axes of values, by axis.
+    """
 
     model_config = ConfigDict(extra="allow", frozen=True)
     seeds: tuple[int, ...] | None = None
@@ -176,7 +204,13 @@ class ScaleSpec(BaseModel):
 
 
 class SelectSpec(_Table):
-    """Choose the values of some axes on validation with one method; the other methods take them over."""
+    """Choose the values of some axes on validation data with one method; the other methods use the chosen values.
+
+    Attributes:
+        method: name of the entry that chooses.
+        axes: axes of values that are chosen.
+        metric: quantity of the validation data in the final reading.
+    """
 
     method: str
     axes: tuple[str, ...] = Field(min_length=1)
@@ -192,11 +226,26 @@ Kind = Literal["summary", "correlation", "hypotheses", "compare", "predict"]
 
 
 class TableSpec(_Table):
-    """One table: its kind, its quantities, its rows, what its means run over, and what a paper printed.
+    """One table: its kind, quantities, rows, averages and reference values.
 
-    Axes in ``average`` are averaged before means and deviations are taken ``over`` others. It is drawn at the named
-    ``scales``; at all if there are none. ``until`` is for correlations (the readings up to each stop, beside all of
-    them) and predictions (of ``target``, a measure of the whole run, from the reading at each stop).
+    Attributes:
+        name: name of the table.
+        kind: ``"summary"``, ``"correlation"``, ``"hypotheses"``, ``"compare"`` or ``"predict"``.
+        caption: caption.
+        metrics: the measures; see `surefoot.studies.measures`.
+        rows: axes of the rows.
+        over: axes that means and standard deviations are taken over.
+        average: axes that are averaged before the means are taken.
+        baseline: label of the row that other rows are compared with.
+        test: ``"t"`` (paired t test) or ``"signs"`` (sign flips of paired differences), in tables of kind compare.
+        level: level of the intervals, between 0 and 1.
+        digits: digits after the point, from 0 to 12; None takes the default of the kind.
+        intervals: whether cells show intervals.
+        until: conditions. A table of kind correlation adds the readings up to each condition. A table of kind predict
+            predicts from the reading at each condition.
+        target: measure of the complete run that a table of kind predict predicts.
+        paper: published values: measure → row → text.
+        scales: scales at which the table is made; empty means all scales.
     """
 
     name: str = Field(min_length=1)
@@ -252,7 +301,20 @@ class TableSpec(_Table):
 
 
 class StudySpec(_Table):
-    """A whole study."""
+    """The specification of a study.
+
+    Attributes:
+        name: name of the study.
+        base: tables of the base run.
+        axes: the axes, by name.
+        zip: groups of axes that vary together.
+        seeds: seeds of the runs.
+        limit: maximum number of runs, at least 1.
+        scale: name of the default scale.
+        scales: the scales, by name.
+        select: selection of values on validation data, or None.
+        tables: the tables.
+    """
 
     name: str = Field(pattern=f"^{_NAME}$", description="a name of letters, digits, '.', '_' and '-'")
     base: dict[str, Any]
@@ -298,18 +360,18 @@ class StudySpec(_Table):
 
     def _check_over(self, place: str, over: Mapping[str, Override]) -> None:
         for axis in over:
-            _known(place, axis, [name for name, each in self.axes.items() if not each.entries])
+            _known(place, axis, [name for name, axis_spec in self.axes.items() if not axis_spec.entries])
 
     def _check_seeds(self) -> None:
-        tables = [self.base, *(each.tables for each in self.scales.values())]
+        tables = [self.base, *(scale.tables for scale in self.scales.values())]
         scales = [None, *self.scales]
         entries = [entry for axis in self.axes.values() for entry in axis.entries]
         tables += [table for entry in entries for scale in scales for table in entry.tables(scale)]
         if any("seed" in table for table in tables):
             raise ValueError("a study takes seeds = [0, 1, 2], not the seed of a run")
-        for seeds in (self.seeds, *(each.seeds for each in self.scales.values() if each.seeds is not None)):
+        for seeds in (self.seeds, *(scale.seeds for scale in self.scales.values() if scale.seeds is not None)):
             if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0:
-                raise ValueError(f"seeds must be different whole numbers of at least 0; got {list(seeds)}")
+                raise ValueError(f"seeds must be different integers of at least 0; got {list(seeds)}")
 
     def _check_select(self) -> None:
         if self.select is None:
@@ -319,7 +381,7 @@ class StudySpec(_Table):
         if names.count(self.select.method) > 1:
             raise ValueError(f"select.method {self.select.method!r} is an entry of two axes; rename one")
         for axis in self.select.axes:
-            _known("select.axes", axis, [name for name, each in self.axes.items() if not each.entries])
+            _known("select.axes", axis, [name for name, axis_spec in self.axes.items() if not axis_spec.entries])
         for name in self.select.axes:
             if any(entry.over[name].values for entry in self.entries_over(name)):
                 raise ValueError(f"select chooses {name} for all methods; no entry may give values of its own for it")
@@ -341,15 +403,39 @@ class StudySpec(_Table):
                 raise ValueError(f"table {table.name!r}: {twice[0]!r} is in more than one of rows, over and average")
 
     def entries_over(self, axis: str) -> list[EntrySpec]:
-        """The entries that change something about an axis of values."""
-        return [entry for each in self.axes.values() for entry in each.entries if axis in entry.over]
+        """List the entries that change an axis of values.
+
+        Args:
+            axis: name of the axis.
+
+        Returns:
+            The entries.
+        """
+        return [entry for spec in self.axes.values() for entry in spec.entries if axis in entry.over]
 
     def tables_at(self, scale: str | None) -> list[TableSpec]:
-        """The tables that are drawn at a scale."""
+        """List the tables that are made at a scale.
+
+        Args:
+            scale: name of the scale, or None.
+
+        Returns:
+            The tables.
+        """
         return [table for table in self.tables if not table.scales or scale in table.scales]
 
     def at_scale(self, name: str | None) -> tuple[str | None, ScaleSpec]:
-        """The scale of that name or alias, or the file's own choice; an empty one if the study has none."""
+        """Find a scale.
+
+        Args:
+            name: name or alias of a scale; None takes the default scale of the study.
+
+        Returns:
+            The name and the scale; None and an empty scale if the study has no scales.
+
+        Raises:
+            BadInput: if the study has no such scale, or no default scale.
+        """
         if not self.scales:
             if name is not None:
                 raise BadInput(f"study {self.name!r} has no scales; leave out scale {name!r}")
@@ -371,12 +457,33 @@ def _known(place: str, name: str, choices: Any) -> None:
 
 
 def read_study(path: Path) -> StudySpec:
-    """The study in a TOML file."""
+    """Read a study from a TOML file.
+
+    Args:
+        path: path of the file.
+
+    Returns:
+        The study.
+
+    Raises:
+        BadInput: if the file cannot be read or the study is invalid.
+    """
     return study_of(read_toml(path, "study"), path.name)
 
 
 def study_of(table: Mapping[str, Any], source: str = "study") -> StudySpec:
-    """A `StudySpec` of plain tables, or an error that names the key, what it must be, and the nearest right one."""
+    """Make a `StudySpec` of plain tables.
+
+    Args:
+        table: the tables.
+        source: name of the source in error messages.
+
+    Returns:
+        The study.
+
+    Raises:
+        BadInput: if a value is invalid; the message names the key, the valid values, and the nearest valid key.
+    """
     try:
         return StudySpec.model_validate(dict(table))
     except ValidationError as error:
@@ -384,7 +491,17 @@ def study_of(table: Mapping[str, Any], source: str = "study") -> StudySpec:
 
 
 def table_of(table: Any) -> TableSpec:
-    """A `TableSpec` as a study's folder keeps it."""
+    """Make a `TableSpec` of a table in a study's folder.
+
+    Args:
+        table: the table as a plain mapping.
+
+    Returns:
+        The table's specification.
+
+    Raises:
+        BadInput: if the mapping is not a table.
+    """
     try:
         return TableSpec.model_validate(table)
     except ValidationError as error:

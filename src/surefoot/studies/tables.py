@@ -22,7 +22,12 @@ __all__ = ["Cell", "Table", "tables_of"]
 
 @dataclass(frozen=True)
 class Cell:
-    """What is shown, and the numbers behind it."""
+    """A cell of a table.
+
+    Attributes:
+        text: the text that is shown.
+        facts: the numbers behind the text.
+    """
 
     text: str
     facts: dict[str, Any] = field(default_factory=dict)
@@ -30,7 +35,16 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """Named rows of cells under headings, with what has to be said below."""
+    """Named rows of cells under headings.
+
+    Attributes:
+        name: name of the table.
+        kind: kind of the table, as in `TableSpec`.
+        caption: caption.
+        columns: headings of the columns.
+        rows: label and cells of every row.
+        notes: sentences below the table.
+    """
 
     name: str
     kind: str
@@ -41,8 +55,20 @@ class Table:
 
 
 def tables_of(study: GatheredStudy, which: str | None = None, specs: Sequence[TableSpec] | None = None) -> list[Table]:
-    """The study's tables, or the one named ``which``; ``specs`` instead of those kept with the study."""
-    wanted = [table_of(each) for each in study.tables] if specs is None else list(specs)
+    """Make the tables of a study.
+
+    Args:
+        study: the study.
+        which: name of one table; None makes all tables.
+        specs: tables to make instead of the tables in the study's folder.
+
+    Returns:
+        The tables. If one of several tables cannot be made, its note says why.
+
+    Raises:
+        BadInput: if the study has no tables, no table has the name, or the only table cannot be made.
+    """
+    wanted = [table_of(table) for table in study.tables] if specs is None else list(specs)
     if not wanted:
         raise BadInput(f"study {study.name!r} states no tables; add [[tables]] with a name and a kind")
     names = [spec.name for spec in wanted]
@@ -56,7 +82,7 @@ def tables_of(study: GatheredStudy, which: str | None = None, specs: Sequence[Ta
 
 
 def _or_why_not(study: GatheredStudy, spec: TableSpec) -> Table:
-    """The table; one that cannot be made says why, and does not take the others with it."""
+    """The table; if the table cannot be made, an empty table whose note says why."""
     try:
         return _KINDS[spec.kind](study, spec)
     except BadInput as error:
@@ -85,13 +111,13 @@ def _summary(study: GatheredStudy, spec: TableSpec) -> Table:
 
 
 def _correlation(study: GatheredStudy, spec: TableSpec) -> Table:
-    """Table 1 of Morosini et al. (2026): a column a method, a row a measure, the paper's figures below ours."""
+    """Morosini et al. (2026), Table 1: one column per method, one row per measure, the published values below."""
     metrics = list(spec.metrics or ("train.ece", "train.kce", "test.ece", "test.kce"))
-    whole = {name: with_sharpness(name) for name in metrics}
+    measures_of = {name: with_sharpness(name) for name in metrics}
     measures = {
         f"{name} {stop}".rstrip(): f"{full} {stop}".rstrip()
-        for name, full in whole.items()
-        for stop in ("", *(f"until {each}" for each in spec.until))
+        for name, full in measures_of.items()
+        for stop in ("", *(f"until {condition}" for condition in spec.until))
     }
     groups = rows_of(study, spec, list(measures.values()))
     rows: list[tuple[str, list[Cell]]] = []
@@ -111,22 +137,23 @@ def _correlation(study: GatheredStudy, spec: TableSpec) -> Table:
 
 
 def _predict(study: GatheredStudy, spec: TableSpec) -> Table:
-    """How well each early quantity orders the finished runs by what ``target`` ends at: a column a stop.
+    """How well each early quantity orders the finished runs by the final ``target``: one column per condition.
 
-    Across all runs, and within each row, since a quantity may order the rows and none of the runs in them.
+    The correlation is taken across all runs, and within each row: a quantity may order the rows and not the runs in
+    them.
     """
     quantities = list(spec.metrics or ("train.ece", "test.ece", "sharpness", "train.log_q", "test.nll"))
     names = [f"{name} until {stop}" for name in quantities for stop in spec.until]
     rows = rows_of(study, spec, [spec.target, *names])
-    numbers = [each for row in rows for group in row.points.values() for each in group]
+    numbers = [run for row in rows for group in row.points.values() for run in group]
     points = [(row, [key for key, group in row.points.items() for _ in group]) for row in rows]
     alike = [(row.label, setting) for row, keys in points for setting in row.settings(keys)]
-    found = []
+    table_rows = []
     for quantity in quantities:
         cells = []
         for stop in spec.until:
             name = f"{quantity} until {stop}"
-            rank = correlated([(each[name], each[spec.target]) for each in numbers], spec.level, groups=alike)
+            rank = correlated([(run[name], run[spec.target]) for run in numbers], spec.level, groups=alike)
             digits = 2 if spec.digits is None else spec.digits
             text = f"{_number(rank.mean, digits)} {_interval(rank, digits)}" if rank.n > 2 else "–"
             facts = {"measure": name, "spearman": rank.mean, "n": rank.n, "low": rank.low, "high": rank.high}
@@ -135,8 +162,8 @@ def _predict(study: GatheredStudy, spec: TableSpec) -> Table:
                 text += f"; {_number(min(within), digits)} to {_number(max(within), digits)}"
                 facts |= {"within_low": min(within), "within_high": max(within)}
             cells.append(Cell(text, facts))
-        found.append((heading(quantity), cells))
-    counts = [max(cells[place].facts["n"] for _, cells in found) for place in range(len(spec.until))]
+        table_rows.append((heading(quantity), cells))
+    counts = [max(cells[place].facts["n"] for _, cells in table_rows) for place in range(len(spec.until))]
     notes = [
         f"Spearman's correlation across {len(numbers)} finished runs of the last reading up to a stop with "
         f"{heading(spec.target)}; intervals are percentile bootstrap (settings are drawn, then their seeds), "
@@ -145,18 +172,20 @@ def _predict(study: GatheredStudy, spec: TableSpec) -> Table:
         *(["after the semicolon: the least and the greatest of the rows' own correlations"] if len(rows) > 1 else []),
         *(text for row in rows if (text := row.left_out())),
     ]
-    return Table(spec.name, spec.kind, spec.caption, [shown_stop(each) for each in spec.until], found, notes)
+    return Table(
+        spec.name, spec.kind, spec.caption, [shown_stop(condition) for condition in spec.until], table_rows, notes
+    )
 
 
 def _within(rows: Sequence[Row], name: str, target: str) -> list[float]:
-    """Spearman's correlation in each row of three runs or more that came there."""
-    found = []
+    """Spearman's correlation in each row with at least three runs that meet the condition."""
+    ranks = []
     for row in rows:
-        pairs = [(each[name], each[target]) for group in row.points.values() for each in group]
+        pairs = [(run[name], run[target]) for group in row.points.values() for run in group]
         pairs = [pair for pair in pairs if all(map(math.isfinite, pair))]
         if len(pairs) > 2:
-            found.append(spearman(*zip(*pairs, strict=True)))
-    return [rank for rank in found if not math.isnan(rank)]
+            ranks.append(spearman(*zip(*pairs, strict=True)))
+    return [rank for rank in ranks if not math.isnan(rank)]
 
 
 _PEAK, _SHARP_END = "max train.ece", "sharpness"
@@ -170,16 +199,16 @@ _ON_THE_WAY = {
 
 
 def _hypotheses(study: GatheredStudy, spec: TableSpec) -> Table:
-    """Does a flat end, or do flat directions on the way, go with a low calibration error?
+    """Whether a flat end, or flat directions during training, go with a low calibration error.
 
     The two hypotheses are those of Morosini et al. (2026), Section 3.2.
     """
     rows = rows_of(study, spec, list(_ON_THE_WAY))
     baseline = _baseline(spec, rows) if rows else None
-    found: list[tuple[str, list[Cell]]] = []
+    table_rows: list[tuple[str, list[Cell]]] = []
     for row in rows:
         cells = [_mean(row, name, spec, 3 if "ece" in name else 2) for name in _ON_THE_WAY]
-        found.append((row.label, [*cells, _verdict(row, baseline), _runs(row)]))
+        table_rows.append((row.label, [*cells, _verdict(row, baseline), _runs(row)]))
     notes = _notes(study, spec, rows)
     if any(len(row.at_points(name)) == 1 for row in rows for name in (_PEAK, _SHARP_END)):
         notes.append("a row of one value has no standard error: any difference counts, and is a hint at most")
@@ -190,7 +219,7 @@ def _hypotheses(study: GatheredStudy, spec: TableSpec) -> Table:
             "H1 (flat minima): flatter means better calibrated; H2 (flat directions): calibration improves though the "
             "end is not flatter",
         ]
-    return Table(spec.name, spec.kind, spec.caption, [*_ON_THE_WAY.values(), "reads as", "runs"], found, notes)
+    return Table(spec.name, spec.kind, spec.caption, [*_ON_THE_WAY.values(), "reads as", "runs"], table_rows, notes)
 
 
 def _verdict(row: Row, baseline: Row | None) -> Cell:
@@ -206,10 +235,10 @@ def _verdict(row: Row, baseline: Row | None) -> Cell:
 
 
 def _below(row: Row, baseline: Row, name: str) -> bool | None:
-    one, other = (_summarised(each, name) for each in (row, baseline))
+    one, other = (_summarised(group, name) for group in (row, baseline))
     if not one.n or not other.n:
         return None
-    errors = [each.error for each in (one, other) if not math.isnan(each.error)]
+    errors = [summary.error for summary in (one, other) if not math.isnan(summary.error)]
     return other.mean - one.mean > math.hypot(*errors)
 
 
@@ -223,13 +252,13 @@ def _compare(study: GatheredStudy, spec: TableSpec) -> Table:
         for one, other in pairs:
             first, second = one.at_points(name), other.at_points(name)
             common = [key for key in first if key in second]
-            ours, theirs = [first[key] for key in common], [second[key] for key in common]
+            first_values, second_values = [first[key] for key in common], [second[key] for key in common]
             test: Callable[[Any, Any], float] = paired_t if spec.test == "t" else sign_flips
-            p_values.append(test(ours, theirs))
+            p_values.append(test(first_values, second_values))
             labels.append(f"{one.label} − {other.label}, {heading(name)}")
-            differences = [a - b for a, b in zip(ours, theirs, strict=True)]
+            differences = [a - b for a, b in zip(first_values, second_values, strict=True)]
             lines.append(summarise(differences, spec.level, groups=one.settings(common)))
-    found = []
+    table_rows = []
     for label, line, p, adjusted in zip(labels, lines, p_values, holm(p_values), strict=True):
         digits = 4 if spec.digits is None else spec.digits
         cells = [
@@ -239,9 +268,12 @@ def _compare(study: GatheredStudy, spec: TableSpec) -> Table:
             Cell(_p(p), {"p": p}),
             Cell(_p(adjusted), {"p": adjusted}),
         ]
-        found.append((label, cells))
+        table_rows.append((label, cells))
     which = "paired t" if spec.test == "t" else "sign flips of paired differences"
-    notes = [*_notes(study, spec, rows), f"p: {which}, two-sided; Holm's correction over the {len(found)} tests here"]
+    notes = [
+        *_notes(study, spec, rows),
+        f"p: {which}, two-sided; Holm's correction over the {len(table_rows)} tests here",
+    ]
     if any(line.n == 0 for line in lines):
         notes.append(
             "0 pairs: one of the two was not read, or no common points; where methods have values of their own, "
@@ -250,7 +282,7 @@ def _compare(study: GatheredStudy, spec: TableSpec) -> Table:
     if any(line.n > 1 and math.isnan(p) for line, p in zip(lines, p_values, strict=True)):
         notes.append("p –: all differences are the same, which t cannot judge")
     columns = ["pairs", "difference", f"{100 * spec.level:g}% interval", "p", "p (Holm)"]
-    return Table(spec.name, spec.kind, spec.caption, columns, found, notes)
+    return Table(spec.name, spec.kind, spec.caption, columns, table_rows, notes)
 
 
 def _pairs(spec: TableSpec, rows: Sequence[Row]) -> list[tuple[Row, Row]]:
@@ -278,20 +310,27 @@ _KINDS: dict[str, Callable[[GatheredStudy, TableSpec], Table]] = {
 
 
 def _summarised(row: Row, name: str, level: float = 0.95) -> Summary:
-    found = row.at_points(name)
-    return summarise(list(found.values()), level, groups=row.settings(found))
+    averages = row.at_points(name)
+    return summarise(list(averages.values()), level, groups=row.settings(averages))
 
 
 def _mean(row: Row, name: str, spec: TableSpec, digits: int) -> Cell:
-    found = _summarised(row, name, spec.level)
+    summary = _summarised(row, name, spec.level)
     digits = digits if spec.digits is None else spec.digits
-    text = _pm(found, digits)
-    if spec.intervals and found.n > 1:
-        text += f" {_interval(found, digits)}"
+    text = _pm(summary, digits)
+    if spec.intervals and summary.n > 1:
+        text += f" {_interval(summary, digits)}"
     count = row.count(name)
     if 0 < count < row.finished:
         text += f" ({count} of {row.finished})"
-    facts = {"measure": name, "mean": found.mean, "std": found.std, "n": found.n, "low": found.low, "high": found.high}
+    facts = {
+        "measure": name,
+        "mean": summary.mean,
+        "std": summary.std,
+        "n": summary.n,
+        "low": summary.low,
+        "high": summary.high,
+    }
     return Cell(text, facts)
 
 
@@ -326,13 +365,13 @@ def _notes(study: GatheredStudy, spec: TableSpec, rows: Sequence[Row]) -> list[s
     return [*notes, *(text for row in rows if (text := row.left_out()))]
 
 
-def _pm(found: Summary, digits: int) -> str:
-    mean = _number(found.mean, digits)
-    return mean if found.n < 2 else f"{mean} ± {_number(found.std, digits)}"
+def _pm(summary: Summary, digits: int) -> str:
+    mean = _number(summary.mean, digits)
+    return mean if summary.n < 2 else f"{mean} ± {_number(summary.std, digits)}"
 
 
-def _interval(found: Summary, digits: int) -> str:
-    return "–" if found.n < 2 else f"[{_number(found.low, digits)}, {_number(found.high, digits)}]"
+def _interval(summary: Summary, digits: int) -> str:
+    return "–" if summary.n < 2 else f"[{_number(summary.low, digits)}, {_number(summary.high, digits)}]"
 
 
 def _number(value: float, digits: int) -> str:

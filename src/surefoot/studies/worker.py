@@ -1,6 +1,6 @@
-"""A worker: a process that is told runs on its standard input, one JSON line each, and tells how they go on its output.
+"""A worker: a process that reads orders on its standard input and reports on its output, one JSON line each.
 
-It ends with the one who started it: where nobody listens any more, the run at hand is committed and left.
+If the process that started the worker ends, the worker commits its run and exits.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from typing import Any
 __all__ = ["main"]
 
 Tell = Callable[[Mapping[str, Any]], None]
-_PAUSE = 0.2  # seconds between two words about a run
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)  # no run is to blame for these
+_PAUSE = 0.2  # seconds between two reports about a run
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)  # no run causes these errors
 
 
 def main() -> None:
-    """Take orders until there are no more."""
-    signal.signal(signal.SIGTERM, _leave)  # between runs and while one is made ready; a run has its own way to stop
+    """Execute orders until the standard input ends."""
+    signal.signal(signal.SIGTERM, _leave)  # between runs and before a run starts; a run handles signals itself
     signal.signal(signal.SIGINT, _leave)
     channel = os.dup(1)
-    os.dup2(2, 1)  # what libraries print must not mix with what we tell
+    os.dup2(2, 1)  # the output of libraries must not mix with messages
 
     def tell(message: Mapping[str, Any]) -> None:
         from surefoot.runs.records import canonical
@@ -55,15 +55,15 @@ def _leave(number: int, frame: FrameType | None) -> None:
 
 
 def _check(order: Mapping[str, Any]) -> dict[str, Any]:
-    """Whether what the specs name can be built; the first that cannot is told."""
+    """Try to build the parts of the specs in an order, and report the first that cannot be built."""
     from surefoot.errors import SurefootError
     from surefoot.studies.preflight import check_parts
     from surefoot.training.spec import spec_of
 
     try:
-        for each in order["runs"]:
-            label = each["label"]
-            check_parts(spec_of(each["spec"], label), tuple(each["shape"]), each["classes"])
+        for run in order["runs"]:
+            label = run["label"]
+            check_parts(spec_of(run["spec"], label), tuple(run["shape"]), run["classes"])
     except (SurefootError, TypeError, ValueError) as error:
         return {"type": "checked", "error": f"{label}: {error}"}
     return {"type": "checked", "error": None}
@@ -84,7 +84,7 @@ def _run(order: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     except (BadInput, StorageFault) as error:
         if isinstance(error.__cause__, OSError) and isinstance(error, StorageFault):
             return {"type": "storage", "error": str(error)}
-        return {"type": "failed", "error": str(error), "trace": traceback.format_exc()}  # also files that were harmed
+        return {"type": "failed", "error": str(error), "trace": traceback.format_exc()}  # also corrupted files
     except Exception as error:
         if isinstance(error, OSError) and error.errno in _FULL:
             return {"type": "storage", "error": f"cannot write to {order['out']!r}: {error.strerror}"}
@@ -95,7 +95,7 @@ def _run(order: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
 
 
 class _Watch:
-    """Tells how a run goes, a few times a second."""
+    """Reports the progress of a run, a few times a second."""
 
     def __init__(self, tell: Tell) -> None:
         self._tell = tell
@@ -112,7 +112,7 @@ class _Watch:
         try:
             self._tell({"type": "step", "step": step, "steps": steps, "loss": loss, "ece": self._ece})
         except BrokenPipeError:
-            os.kill(os.getpid(), signal.SIGTERM)  # nobody listens: commit the next step and leave
+            os.kill(os.getpid(), signal.SIGTERM)  # nobody reads: commit the next step and exit
 
 
 if __name__ == "__main__":

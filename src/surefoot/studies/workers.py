@@ -1,7 +1,7 @@
-"""The workers from outside: started, told what to do, listened to, replaced. No torch, and no pickles.
+"""Workers as processes: started, given orders, listened to, replaced. No torch, and no pickles.
 
-Workers are processes of their own kind (`surefoot.studies.worker`), not `multiprocessing`'s: those run the caller's
-script once more, which a script that calls `surefoot.study` without a guard does not survive.
+Workers are processes of `surefoot.studies.worker`, not of `multiprocessing`. A process of `multiprocessing` runs the
+caller's script again, which breaks a script that calls `surefoot.study` without a guard.
 """
 
 from __future__ import annotations
@@ -20,12 +20,18 @@ from surefoot.runs.records import canonical, decode_nonfinite
 
 __all__ = ["COMMAND", "Worker", "Workers"]
 
-# -P: modules of the folder that the user happens to stand in are not ours.
+# -P: Python must not import modules from the current folder.
 COMMAND = [sys.executable, "-P", "-m", "surefoot.studies.worker"]
 
 
 class Worker:
-    """One process, and the lines it has said so far."""
+    """One process, and its messages.
+
+    Attributes:
+        output: file descriptor of the messages.
+        ready: whether the process has reported that it takes orders.
+        asked: whether the process was asked to exit.
+    """
 
     def __init__(self) -> None:
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the worker
@@ -44,18 +50,26 @@ class Worker:
 
     @property
     def pid(self) -> int:
-        """Of the process."""
+        """Id of the process."""
         return self._process.pid
 
     def order(self, message: Mapping[str, Any]) -> None:
-        """Tell it what to do; a worker that has died is noticed when it is listened to."""
+        """Send the worker an order; `listen` notices a worker that has died.
+
+        Args:
+            message: the order, such as ``{"do": "run", "id": ...}``.
+        """
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write((canonical(message) + "\n").encode())
             self._process.stdin.flush()
 
     def listen(self) -> list[dict[str, Any]] | None:
-        """What it said since; None if it has gone."""
+        """Read the messages since the last call.
+
+        Returns:
+            The messages; None if the worker has ended.
+        """
         raw = os.read(self.output, 1 << 16)
         if not raw:
             return None
@@ -63,69 +77,94 @@ class Worker:
         return [decode_nonfinite(json.loads(line)) for line in lines]
 
     def ask_to_leave(self) -> None:
-        """Ask it to commit what it does and leave; if its run ends just now, it finds no further order."""
+        """Ask the worker to commit its run and exit; a worker whose run has just ended receives no further order."""
         self.asked = True
         self._process.terminate()
         self._hang_up()
 
     def kill(self) -> None:
-        """End it, whatever it does."""
+        """End the process at once."""
         self._process.kill()
 
     def reap(self) -> tuple[int, str]:
-        """Wait for a worker that has gone: its exit code and the last lines it left."""
+        """Wait for a worker that has ended or ends.
+
+        Returns:
+            The exit code, and the last 4,000 bytes of the worker's log.
+        """
         self._hang_up()
         assert self._process.stdout is not None
         self._process.stdout.close()
         code = self._process.wait()
         size = self._log.seek(0, os.SEEK_END)
         self._log.seek(max(0, size - 4000))
-        said = self._log.read().decode(errors="replace")
+        log = self._log.read().decode(errors="replace")
         self._log.close()
-        return code, said
+        return code, log
 
     def _hang_up(self) -> None:
         assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # an order it never read
+        with contextlib.suppress(BrokenPipeError):  # an order that the worker never read
             self._process.stdin.close()
 
 
 class Workers:
-    """The workers that are there."""
+    """The workers that are alive.
+
+    Attributes:
+        workers: the workers.
+    """
 
     def __init__(self) -> None:
         self.workers: list[Worker] = []
         self._selector = selectors.DefaultSelector()
 
     def spawn(self) -> Worker:
-        """One more."""
+        """Start a worker.
+
+        Returns:
+            The worker.
+        """
         worker = Worker()
         self.workers.append(worker)
         self._selector.register(worker.output, selectors.EVENT_READ, worker)
         return worker
 
     def listen(self, timeout: float) -> Iterator[tuple[Worker, list[dict[str, Any]] | None]]:
-        """Who said what within the time; None for one that has gone, who is then no longer listed."""
+        """Yield the messages of all workers within a time.
+
+        A worker that has ended is yielded once and removed from ``workers``.
+
+        Args:
+            timeout: seconds to wait.
+
+        Yields:
+            A worker and its messages; None instead of messages if the worker has ended.
+        """
         for key, _ in self._selector.select(timeout):
             worker: Worker = key.data
-            said = worker.listen()
-            if said is None:
+            messages = worker.listen()
+            if messages is None:
                 self.part(worker)
-            yield worker, said
+            yield worker, messages
 
     def part(self, worker: Worker) -> None:
-        """No longer listen to a worker."""
+        """Stop listening to a worker.
+
+        Args:
+            worker: the worker.
+        """
         self._selector.unregister(worker.output)
         self.workers.remove(worker)
 
     def ask_to_leave(self) -> None:
-        """Ask every worker, once, to commit what it does and leave."""
+        """Ask every worker, once, to commit its run and exit."""
         for worker in self.workers:
             if not worker.asked:
                 worker.ask_to_leave()
 
     def close(self) -> None:
-        """End those that are left, whatever they do: a run killed at any moment goes on to the same end."""
+        """End the remaining workers at once; a killed run resumes bit-exactly from its checkpoint."""
         for worker in list(self.workers):
             worker.kill()
             self.part(worker)
