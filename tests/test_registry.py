@@ -41,7 +41,7 @@ from surefoot.registry import (
 )
 from surefoot.reports.page.payload import payload
 from surefoot.runs.checkpoint import load_best
-from surefoot.runs.journal import read_journal
+from surefoot.runs.records import read_journal
 from surefoot.shift import corruptions
 from surefoot.studies.costs import cost_of
 from surefoot.studies.facts import DatasetIndex

@@ -22,6 +22,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 OLD_MODULES: Mapping[str, str] = {
+    "surefoot.training.readings": "surefoot.training.groups",
+    "surefoot.curvature.parameters": "surefoot.curvature.problem",
     "surefoot.metrics.noise": "surefoot.metrics.ece",
     "surefoot.metrics.summary": "surefoot.metrics.registry",
     "surefoot.columns": "surefoot.predictions",
@@ -60,8 +62,8 @@ OLD_MODULES: Mapping[str, str] = {
     "surefoot.studies.statistics": "surefoot.statistics",
     "surefoot.training.cadence": "surefoot.training.schedule",
     "surefoot.training.checkpoint": "surefoot.runs.checkpoint",
-    "surefoot.training.coupling": "surefoot.training.correlations",
-    "surefoot.training.journal": "surefoot.runs.journal",
+    "surefoot.training.coupling": "surefoot.statistics",
+    "surefoot.training.journal": "surefoot.runs.records",
     "surefoot.training.lock": "surefoot.runs.lock",
     "surefoot.training.members": "surefoot.training.spec",
     "surefoot.training.opened": "surefoot.training.loaded",
@@ -93,7 +95,7 @@ OLD_NAMES: Mapping[str, Mapping[str, str]] = {
     "surefoot.reports.serve.refresher": {"Keeper": "Refresher"},
     "surefoot.studies.node_worker": {"Host": "NodeWorker"},
     "surefoot.studies.workers": {"Crew": "Workers"},
-    "surefoot.training.correlations": {"coupling": "sharpness_correlations"},
+    "surefoot.statistics": {"coupling": "sharpness_correlations"},
     "surefoot.validation": {
         "fraction": "check_fraction",
         "known_options": "check_options",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -12,13 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
+    "Readings",
     "Summary",
     "correlated",
+    "correlation",
     "holm",
     "lead",
     "paired_t",
     "partial",
     "pearson",
+    "sharpness_correlations",
     "sign_flips",
     "spearman",
     "summarise",
@@ -340,3 +343,47 @@ def holm(p: Sequence[float]) -> list[float]:
         highest = max(highest, min(1.0, (len(order) - rank) * p[i]))
         adjusted[i] = highest
     return adjusted
+
+
+Readings = Sequence[Mapping[str, Any]]
+
+
+def correlation(readings: Readings, one: str, other: str) -> float:
+    """Pearson's correlation of two quantities along one run.
+
+    Args:
+        readings: readings of the run, dictionaries from names to numbers.
+        one: name of a quantity.
+        other: name of the other quantity.
+
+    Returns:
+        The correlation over the readings that hold both quantities as finite numbers. NaN for fewer than three such
+        readings, and where a quantity is constant.
+
+    Example:
+        >>> correlation([{"step": 0, "a": 1.0}, {"step": 1, "a": 2.0}, {"step": 2, "a": 3.0}], "step", "a")
+        1.0
+    """
+    pairs = [(r[one], r[other]) for r in readings if one in r and other in r]
+    values = np.array(pairs, dtype=np.float64).reshape(-1, 2)
+    values = values[np.isfinite(values).all(axis=1)]
+    if len(values) < 3 or (values.std(axis=0) == 0).any():
+        return float("nan")
+    one_, other_ = (values - values.mean(axis=0)).T
+    return float(one_ @ other_ / np.sqrt((one_ @ one_) * (other_ @ other_)))
+
+
+def sharpness_correlations(readings: Readings) -> dict[str, float]:
+    """The correlation of each calibration error with Gauss–Newton sharpness along one run.
+
+    Args:
+        readings: readings of the run.
+
+    Returns:
+        Correlations by the names ``train.ece``, ``train.kce``, ``test.ece`` and ``test.kce``; see `correlation`.
+
+    References:
+        Morosini et al. (2026), "Too Sharp, Too Sure: When Calibration Follows Curvature", Table 1.
+    """
+    names = [f"{part}.{metric}" for part in ("train", "test") for metric in ("ece", "kce")]
+    return {name: correlation(readings, name, "sharpness") for name in names}

@@ -12,7 +12,7 @@ from transformers import BatchEncoding, BertConfig, BertForSequenceClassificatio
 import surefoot as sf
 from surefoot.errors import BadInput
 from surefoot.integrations.huggingface import Logits, SurefootCallback
-from surefoot.runs.journal import read_journal
+from surefoot.runs.records import read_journal
 
 
 def rows(n, seed):

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import surefoot as sf
 from surefoot.errors import BadInput
 from surefoot.integrations.lightning import SurefootCallback
-from surefoot.runs.journal import read_journal
+from surefoot.runs.records import read_journal
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning"),  # inside Lightning, of torch's pytree

@@ -6,7 +6,7 @@ from torch import nn
 
 import surefoot as sf
 from surefoot.errors import BadInput
-from surefoot.runs.journal import read_journal
+from surefoot.runs.records import read_journal
 
 
 class Loop:

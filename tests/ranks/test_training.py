@@ -16,7 +16,7 @@ from surefoot.errors import BadInput, RankLost
 from surefoot.losses.registry import Facts, build_objective
 from surefoot.ranks import all_ranks
 from surefoot.runs.checkpoint import load_newest
-from surefoot.runs.journal import read_journal
+from surefoot.runs.records import read_journal
 from surefoot.training import run as run_module
 from surefoot.training.loop import Batches, train
 from surefoot.training.run import run

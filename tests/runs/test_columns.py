@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from surefoot.errors import BadInput
 from surefoot.runs.columns import read_columns
-from surefoot.runs.journal import read_journal
-from surefoot.runs.records import encode
+from surefoot.runs.records import encode, read_journal
 
 numbers = st.floats(allow_nan=True) | st.integers(-(2**53), 2**53)
 records = st.lists(

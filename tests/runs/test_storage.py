@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from surefoot.errors import StorageFault
 from surefoot.runs.checkpoint import load_newest, save_checkpoint
-from surefoot.runs.journal import Journal, read_journal
-from surefoot.runs.records import decode, encode
+from surefoot.runs.records import Journal, decode, encode, read_journal
 
 numbers = (
     st.floats(allow_nan=True, allow_infinity=True) | st.integers(-(2**53), 2**53) | st.text(max_size=8) | st.booleans()

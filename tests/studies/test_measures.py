@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from surefoot.errors import BadInput
-from surefoot.runs.journal import JOURNAL, Journal
+from surefoot.runs.records import JOURNAL, Journal
 from surefoot.statistics import correlated, partial
 from surefoot.studies.gather import GatheredRun, GatheredStudy
 from surefoot.studies.measures import check_measure, heading, measure

@@ -16,8 +16,7 @@ from scipy import stats
 
 import surefoot as sf
 from surefoot.errors import BadInput, StorageFault
-from surefoot.runs.journal import read_journal
-from surefoot.runs.records import encode
+from surefoot.runs.records import encode, read_journal
 from surefoot.studies import worker
 from surefoot.studies import workers as worker_processes
 from surefoot.studies.facts import DatasetIndex

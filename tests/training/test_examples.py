@@ -9,7 +9,7 @@ import pytest
 import surefoot as sf
 from surefoot.data.prepare import prepare
 from surefoot.data.sets import load_set
-from surefoot.runs.journal import ARRAYS, read_journal
+from surefoot.runs.records import ARRAYS, read_journal
 
 SPEC = {
     "data": {"name": "digits", "train": 60, "test": 50},

@@ -9,7 +9,7 @@ import torch
 
 from surefoot.errors import BadInput
 from surefoot.runs.checkpoint import load_best, load_newest
-from surefoot.runs.journal import read_journal
+from surefoot.runs.records import read_journal
 from surefoot.training.run import run
 from surefoot.training.spec import read_spec, spec_of
 

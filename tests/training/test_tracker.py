@@ -11,7 +11,7 @@ from torch import nn
 
 import surefoot as sf
 from surefoot.errors import BadInput
-from surefoot.runs.journal import read_journal
+from surefoot.runs.records import read_journal
 from surefoot.training.groups import GROUPS_BY_NAME
 from surefoot.training.schedule import GROUPS, Budget, Every, Logarithmic
 from surefoot.training.spec import TrackSpec

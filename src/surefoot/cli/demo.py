@@ -39,7 +39,7 @@ def demo(
     from surefoot.cli.terminal import progress_bar, terminal
     from surefoot.reports.api import report
     from surefoot.reports.trajectory import save_trajectories
-    from surefoot.runs.journal import read_journal
+    from surefoot.runs.records import read_journal
     from surefoot.studies.folder import StudyFolder
     from surefoot.training.run import run
 
@@ -95,7 +95,7 @@ def _plan(steps: int) -> Plan:
 def _table(runs: dict[str, list[dict[str, Any]]]) -> Any:
     from rich.table import Table
 
-    from surefoot.training.correlations import sharpness_correlations
+    from surefoot.statistics import sharpness_correlations
 
     table = Table(box=None, pad_edge=False)
     headings = (

@@ -30,7 +30,7 @@ def status(
         from surefoot.reports.places import places
         from surefoot.reports.runs import read_run
         from surefoot.reports.trajectory import save_trajectories
-        from surefoot.runs.journal import JOURNAL, read_journal
+        from surefoot.runs.records import JOURNAL, read_journal
 
         methods = {place.folder: read_run(place).method for place in places(folder.resolve())}
         curves = {

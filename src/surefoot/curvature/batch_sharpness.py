@@ -14,7 +14,7 @@ from surefoot.curvature.chunks import Data, plain_mode
 from surefoot.curvature.gauss_newton import GaussNewton
 from surefoot.curvature.hessian import Hessian
 from surefoot.curvature.linearised import check_repeatable
-from surefoot.curvature.parameters import select
+from surefoot.curvature.problem import select
 from surefoot.errors import BadInput
 from surefoot.loss import LossLike, as_loss
 from surefoot.ranks import ALONE, all_ranks, unwrapped

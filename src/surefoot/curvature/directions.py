@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from surefoot.curvature.chunks import plain_mode
 from surefoot.curvature.hessian import Hessian
 from surefoot.curvature.operator import Operator
-from surefoot.curvature.parameters import select, split
+from surefoot.curvature.problem import select, split
 from surefoot.deprecated import renamed_arguments
 from surefoot.errors import BadInput
 from surefoot.loss import LossLike

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from surefoot.curvature.chunks import plain_mode
 from surefoot.curvature.linearised import Forward, Linearised, Retained
 from surefoot.curvature.operator import Operator
-from surefoot.curvature.parameters import add_into, split
-from surefoot.curvature.problem import Problem
+from surefoot.curvature.problem import Problem, add_into, split
 from surefoot.deprecated import renamed_arguments
 from surefoot.loss import LossLike, check_convex
 

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from surefoot.curvature.chunks import plain_mode
 from surefoot.curvature.linearised import Forward, Retained, check_logits, probe
 from surefoot.curvature.operator import Operator
-from surefoot.curvature.parameters import add_into, split
-from surefoot.curvature.problem import Problem
+from surefoot.curvature.problem import Problem, add_into, split
 from surefoot.deprecated import renamed_arguments
 from surefoot.errors import BadInput
 from surefoot.loss import LossLike

@@ -11,7 +11,7 @@ from torch.func import functional_call, jacrev, vmap
 
 from surefoot.curvature.chunks import Data, frozen, ties_rows
 from surefoot.curvature.linearised import check_logits, check_repeatable, model_forward
-from surefoot.curvature.parameters import leaves, select
+from surefoot.curvature.problem import leaves, select
 from surefoot.deprecated import renamed_arguments
 from surefoot.errors import BadInput
 from surefoot.ranks import unwrapped

@@ -19,8 +19,7 @@ from surefoot.curvature.chunks import Data, frozen
 from surefoot.curvature.lanczos import Eigenpairs
 from surefoot.curvature.linearised import Linearised, differentiable_twice
 from surefoot.curvature.operator import Operator
-from surefoot.curvature.parameters import add_into, leaves, split
-from surefoot.curvature.problem import mean_divisor
+from surefoot.curvature.problem import add_into, leaves, mean_divisor, split
 from surefoot.errors import BadInput
 from surefoot.loss import Loss
 from surefoot.ranks import ALONE, Ranks

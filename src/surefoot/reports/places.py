@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from surefoot.errors import BadInput
-from surefoot.runs.journal import JOURNAL
+from surefoot.runs.records import JOURNAL
 from surefoot.studies.folder import StudyFolder
 from surefoot.studies.gather import counted
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from surefoot.errors import BadInput
 from surefoot.files import replace_file
-from surefoot.training.correlations import Readings, correlation
+from surefoot.statistics import Readings, correlation
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -54,7 +54,7 @@ def complete_lines(path: Path) -> tuple[list[bytes], bool]:
 
 
 def read_columns(path: Path, wanted: Callable[[str], bool] = lambda name: True) -> Columns:
-    """The wanted columns of the complete records from the front, as `surefoot.runs.journal.read_journal` reads."""
+    """The wanted columns of the complete records from the front, as `surefoot.runs.records.read_journal` reads."""
     return columns_of(*complete_lines(path), wanted)
 
 

@@ -14,8 +14,7 @@ from typing import Any, TypeGuard
 from surefoot.errors import BadInput
 from surefoot.files import open_file
 from surefoot.runs.columns import Columns, columns_of, complete_lines
-from surefoot.runs.journal import ARRAYS, JOURNAL, TIMINGS
-from surefoot.runs.records import MAX_TABLE, Record, decode, read_json
+from surefoot.runs.records import ARRAYS, JOURNAL, MAX_TABLE, TIMINGS, Record, decode, read_json
 from surefoot.spellings import current_keys
 
 __all__ = ["RunReader", "number", "overview", "read_result", "run_folders", "table"]

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from surefoot.metrics.registry import METRICS
-from surefoot.runs.journal import read_to
+from surefoot.runs.records import read_to
 from surefoot.statistics import lead, partial, pearson, spearman
 from surefoot.validation import suggest
 

@@ -13,7 +13,7 @@ from torch import nn
 
 from surefoot.curvature.directions import PathPoint, curvature_along_sam
 from surefoot.curvature.hessian import Hessian
-from surefoot.curvature.parameters import select, split
+from surefoot.curvature.problem import select, split
 from surefoot.errors import BadInput
 from surefoot.forward import logits_of
 from surefoot.optim.two_pass import entropy_coefficients

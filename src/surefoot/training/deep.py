@@ -10,8 +10,8 @@ from surefoot.forward import CHUNK
 from surefoot.metrics import ece
 from surefoot.posthoc.temperature import Temperature
 from surefoot.predictions import Predictions
+from surefoot.training.groups import calibration_of, margins_of
 from surefoot.training.loaded import LoadedRun
-from surefoot.training.readings import calibration_of, margins_of
 from surefoot.training.spec import RunSpec, members_of
 
 __all__ = ["read_mean", "train_members"]

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from surefoot.data.prepare import Prepared
-from surefoot.runs.journal import ARRAYS, read_journal
+from surefoot.runs.records import ARRAYS, read_journal
 from surefoot.runs.writer import write_json
 
 __all__ = ["EXAMPLES", "write_examples"]

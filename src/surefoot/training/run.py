@@ -28,13 +28,12 @@ from surefoot.data.sets import load_set
 from surefoot.errors import BadInput
 from surefoot.ranks import Ranks, all_ranks
 from surefoot.runs.checkpoint import load_newest
-from surefoot.runs.journal import JOURNAL, read_journal
 from surefoot.runs.reader import read_result
-from surefoot.runs.records import decode_nonfinite, read_json, split_arrays
+from surefoot.runs.records import JOURNAL, decode_nonfinite, read_journal, read_json, split_arrays
 from surefoot.runs.writer import NullWriter, RunWriter, claimed, write_json
+from surefoot.statistics import sharpness_correlations
 from surefoot.training.assemble import Assembled, assemble
 from surefoot.training.best import Best
-from surefoot.training.correlations import sharpness_correlations
 from surefoot.training.deep import read_mean, train_members
 from surefoot.training.examples import write_examples
 from surefoot.training.loaded import open_run

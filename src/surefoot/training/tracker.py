@@ -17,7 +17,7 @@ from surefoot.errors import BadInput, StorageFault
 from surefoot.files import check_regular, make_folder
 from surefoot.loss import LossLike, as_loss
 from surefoot.ranks import ALONE, all_ranks, unwrapped
-from surefoot.runs.journal import ARRAYS, JOURNAL, read_journal
+from surefoot.runs.records import ARRAYS, JOURNAL, read_journal
 from surefoot.runs.writer import RunWriter
 from surefoot.training.groups import GROUPS_BY_NAME
 from surefoot.training.loggers import Logger, Loggers

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from surefoot.runs.journal import ARRAYS, JOURNAL, TIMINGS
+from surefoot.runs.records import ARRAYS, JOURNAL, TIMINGS
 
 __all__ = ["Stamp", "Watch", "is_run"]
 
