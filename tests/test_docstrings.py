@@ -15,6 +15,8 @@ import pytest
 
 DONE = [
     "surefoot.curvature",
+    "surefoot.data",
+    "surefoot.dataset",
     "surefoot.ensembles",
     "surefoot.evaluation",
     "surefoot.files",

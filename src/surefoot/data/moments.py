@@ -1,4 +1,4 @@
-"""Mean and standard deviation of stored examples, a block at a time."""
+"""Mean and standard deviation of stored examples, computed one block of rows at a time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 __all__ = ["mean_and_std"]
 
-_BLOCK = 1 << 20  # numbers that are float64 at once; numpy halves no sum of less than 128
+_BLOCK = 1 << 20  # numbers that are float64 at a time; numpy does not split sums of fewer than 128 numbers
 
 Floats = NDArray[np.float64]
 
@@ -18,16 +18,16 @@ Floats = NDArray[np.float64]
 def mean_and_std(examples: NDArray[Any], rows: NDArray[np.int64], per_channel: bool = False) -> tuple[Floats, Floats]:
     """Mean and standard deviation of each feature, or of each channel (the last axis), over the chosen rows.
 
-    The results are those of ``x.mean`` and ``x.std`` of a float64 copy ``x``, bit for bit, in any block size. For that
-    the additions are numpy's: one number after another where several sums are made, in pairs where one is.
+    The results are bit-exact those of ``x.mean`` and ``x.std`` of a float64 copy ``x``, for every block size. To that
+    end numbers are added in numpy's order: one after another for several sums, pairwise for a single sum.
 
     Args:
-        examples: stored examples (m, ...), in C order.
-        rows: numbers of the chosen examples.
-        per_channel: one mean for each index of the last axis, instead of one for each number of an example.
+        examples: Stored examples (m, ...), in C order.
+        rows: Indices (n,) of the chosen examples.
+        per_channel: Whether there is one mean per index of the last axis, instead of one per number of an example.
 
     Returns:
-        Two arrays, of the shape of an example or of its last axis.
+        Means and standard deviations, each float64 of the shape of an example or of its last axis.
 
     Example:
         >>> mean_and_std(np.array([[1, 4], [3, 4], [9, 9]]), np.array([0, 1]))
@@ -35,13 +35,13 @@ def mean_and_std(examples: NDArray[Any], rows: NDArray[np.int64], per_channel: b
     """
     shape = examples.shape[-1:] if per_channel else examples.shape[1:]
     kept = int(np.prod(shape))
-    each = int(np.prod(examples.shape[1:])) // kept  # lines of so many numbers in an example
-    count = len(rows) * each
+    per_example = int(np.prod(examples.shape[1:])) // kept  # lines of ``kept`` numbers
+    count = len(rows) * per_example
 
     def lines(start: int, stop: int) -> Floats:
-        first = start // each
-        block = examples[rows[first : -(-stop // each)]].reshape(-1, kept)
-        return block[start - first * each : stop - first * each].astype(np.float64)
+        first = start // per_example
+        block = examples[rows[first : -(-stop // per_example)]].reshape(-1, kept)
+        return block[start - first * per_example : stop - first * per_example].astype(np.float64)
 
     def mean(of: Callable[[Floats], Floats]) -> Floats:
         total = _in_pairs(lines, of, 0, count) if kept == 1 else _in_order(lines, of, count, kept)
@@ -60,7 +60,7 @@ def _in_order(lines: Callable[[int, int], Floats], of: Callable[[Floats], Floats
 
 
 def _in_pairs(lines: Callable[[int, int], Floats], of: Callable[[Floats], Floats], start: int, stop: int) -> Floats:
-    """numpy halves a long sum at a multiple of 8, and each half again."""
+    """Sum pairwise as numpy does, which splits a long sum in halves at a multiple of 8."""
     if stop - start <= _BLOCK:
         return np.asarray(np.add.reduce(of(lines(start, stop)), axis=0))
     half = (stop - start) // 2

@@ -1,4 +1,4 @@
-"""Pickled batches of arrays, as the CIFAR archives hold them, read by a reader that builds arrays and nothing else."""
+"""Reader of pickled batches, as the CIFAR archives hold them; the reader builds arrays and nothing else."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["read_pickled_arrays"]
 
 
 class _ArraysOnly(pickle.Unpickler):
-    """Only what numpy's own arrays of plain numbers need can be named; everything else is refused."""
+    """Unpickler that allows only the names that numpy's arrays of plain numbers need."""
 
     _ALLOWED = {  # noqa: RUF012
         ("numpy.core.multiarray", "_reconstruct"): np._core.multiarray._reconstruct,  # type: ignore[attr-defined]
@@ -32,17 +32,35 @@ class _ArraysOnly(pickle.Unpickler):
 
 
 def read_pickled_arrays(path: Path) -> dict[str, Any]:
-    """A dictionary of arrays and plain values; text keys whether the file was written by Python 2 or 3."""
+    """Read a pickled dictionary of arrays and plain values, written by Python 2 or 3.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The dictionary, whose keys are texts.
+
+    Raises:
+        BadInput: If the file is no such pickle, names anything but numpy arrays, or holds arrays of objects.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = Path(folder) / "batch"
+        ...     _ = path.write_bytes(pickle.dumps({b"labels": [3, 1]}))
+        ...     read_pickled_arrays(path)
+        {'labels': [3, 1]}
+    """
     try:
         with path.open("rb") as stream:
-            found = _ArraysOnly(stream, encoding="bytes").load()
+            content = _ArraysOnly(stream, encoding="bytes").load()
     except BadInput as error:
         raise BadInput(f"{path.name}: {error}") from error
     except Exception as error:
         raise BadInput(f"{path.name} is no pickled batch ({type(error).__name__}: {str(error)[:80]})") from error
-    if not isinstance(found, dict):
-        raise BadInput(f"{path.name} must hold a dictionary of arrays; it holds a {type(found).__name__}")
-    arrays = {key.decode("latin1") if isinstance(key, bytes) else str(key): value for key, value in found.items()}
+    if not isinstance(content, dict):
+        raise BadInput(f"{path.name} must hold a dictionary of arrays; it holds a {type(content).__name__}")
+    arrays = {key.decode("latin1") if isinstance(key, bytes) else str(key): value for key, value in content.items()}
     for key, value in arrays.items():
         if isinstance(value, np.ndarray) and value.dtype.hasobject:
             raise BadInput(f"{path.name}: array {key!r} holds objects, not numbers")

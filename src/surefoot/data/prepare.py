@@ -1,4 +1,4 @@
-"""From a data set as it is stored to what a model takes: subset, validation part, standardisation, noisy labels."""
+"""Preparation of a stored data set for training: subset, validation part, standardisation, label noise."""
 
 from __future__ import annotations
 
@@ -22,11 +22,17 @@ __all__ = ["Prepared", "Standardise", "prepare"]
 
 @dataclass(frozen=True)
 class Standardise:
-    """Transform of stored examples (b, ...) to inputs (stored − ``shift``) / ``scale``, images with channels first.
+    """Transform stored examples (b, ...) to inputs (stored − ``shift``) / ``scale``, images with channels first.
 
     Attributes:
-        shift, scale: float64, of the shape of an input or broadcast to it.
-        dtype: type of the inputs, which are rounded to float32 first.
+        shift: Subtracted numbers, float64, of the shape of an input or broadcast to it.
+        scale: Divisors, float64, of the shape of an input or broadcast to it.
+        dtype: Type of the inputs, which are rounded to float32 first.
+
+    Example:
+        >>> Standardise(np.array([1.0]), np.array([2.0]))(torch.tensor([[3.0], [5.0]]))
+        tensor([[1.],
+                [2.]])
     """
 
     shift: NDArray[np.float64]
@@ -34,22 +40,26 @@ class Standardise:
     dtype: torch.dtype = torch.float32
 
     def __call__(self, stored: Tensor) -> Tensor:
-        """Inputs on the device of ``stored``."""
-        shift, scale = (torch.from_numpy(each).to(stored.device) for each in (self.shift, self.scale))
+        """Inputs of the examples ``stored``, on the device of ``stored``."""
+        shift, scale = (torch.from_numpy(array).to(stored.device) for array in (self.shift, self.scale))
         wide = _channels_first(stored).to(torch.float64, copy=True)
         return wide.sub_(shift).div_(scale).to(torch.float32).to(self.dtype)
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """The parts of the data as data sets; inputs are float32 unless another type was asked for, images (c, h, w).
+    """The training, validation and test parts of the data as data sets.
+
+    Inputs are float32 unless another type was asked for; images have the shape (c, h, w).
 
     Attributes:
-        train, val, test: the parts; ``val`` is None if no example was held out.
-        classes: number of classes.
-        facts: what was chosen: sizes, share of noisy labels, standardisation.
-        standardise: from stored numbers to inputs.
-        unit: stored numbers that make 1 (255 for bytes).
+        train: Training part.
+        val: Validation part; None if no example was held out.
+        test: Test part.
+        classes: Number of classes.
+        facts: The choices: name, sizes, order, standardisation and number of noisy labels.
+        standardise: Transform from stored examples to inputs.
+        unit: The stored number that stands for 1 (255 for bytes).
     """
 
     train: Dataset
@@ -61,17 +71,31 @@ class Prepared:
     unit: float
 
     def radius(self, eps: float) -> Tensor:
-        """A radius in units of the raw data (pixels from 0 to 1, for bytes) as one of the inputs, for each feature."""
+        """Convert a radius in units of the raw data to the units of the inputs, for each feature.
+
+        Args:
+            eps: Radius in units of the raw data: pixels from 0 to 1 for bytes.
+
+        Returns:
+            Radii, float64, of the shape of an input.
+        """
         return torch.from_numpy(np.broadcast_to(eps * self.unit / self.standardise.scale, self.shape).copy())
 
     def raw(self, inputs: Tensor) -> NDArray[Any]:
-        """Inputs (n, ...) in the raw data's numbers again, from 0 to 1 for bytes."""
+        """Convert inputs back to the numbers of the raw data, from 0 to 1 for bytes.
+
+        Args:
+            inputs: Inputs (n, ...).
+
+        Returns:
+            Raw examples (n, ...), float64, images with channels first.
+        """
         shift, scale = self.standardise.shift, self.standardise.scale
         return np.asarray((inputs.double().numpy() * scale + shift) / self.unit)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of one example."""
+        """Shape of the inputs of one example."""
         return self.train.shape
 
 
@@ -86,17 +110,37 @@ def prepare(
     seed: int = 0,
     dtype: torch.dtype = torch.float32,
 ) -> Prepared:
-    """Cut, shuffle and scale ``data``, whose arrays stay as they are stored; a batch is scaled when it is read.
+    """Choose a subset of a data set, standardise its inputs and add label noise.
+
+    The arrays of ``data`` are not copied as a whole; a batch is standardised when it is read.
 
     Args:
-        train, val, test: sizes; validation examples come from the training set, after the training ones. All of what
-            is there if not given.
+        data: The data set as it is stored.
+        train: Number of training examples; None takes all that are not held out for validation.
+        val: Number of validation examples, which come from the training set after the training examples.
+        test: Number of test examples; None takes all.
         order: ``"random"`` draws the training and validation examples by ``seed``; ``"first"`` takes them from the
-            front, as Cohen et al. 2021 do with CIFAR-10.
-        standardise: ``"feature"``, ``"channel"`` or ``"none"``, by mean and deviation of the chosen training examples.
-        noisy: share of training labels replaced by another class.
-        seed: of the subset and of the noise.
-        dtype: type of the inputs.
+            front, as Cohen et al. (2021) do with CIFAR-10.
+        standardise: ``"feature"``, ``"channel"`` or ``"none"``: the axes whose mean and standard deviation over the
+            chosen training examples are used.
+        noisy: Probability in [0, 1) that a training label is replaced by another class, drawn uniformly.
+        seed: Seed of the subset and of the label noise.
+        dtype: Type of the inputs.
+
+    Returns:
+        The parts of the data.
+
+    Raises:
+        BadInput: If a size exceeds the data, or another argument is out of its range.
+
+    Example:
+        >>> from surefoot.data.sets import load_set
+        >>> prepared = prepare(load_set("digits", None), train=100, val=20)
+        >>> len(prepared.train), len(prepared.val), len(prepared.test), prepared.shape
+        (100, 20, 359, (1, 8, 8))
+
+    References:
+        Cohen et al. (2021), "Gradient Descent on Neural Networks Typically Occurs at the Edge of Stability".
     """
     total = len(data.x_train)
     val = check_int("val", val, 0, total - 1)
@@ -108,7 +152,7 @@ def prepare(
         raise BadInput(f"noisy must lie in [0, 1); got {noisy!r}")
     random = np.random.default_rng(derive(seed, "subset"))
     rows = random.permutation(total) if order == "random" else np.arange(total)
-    chosen, held = rows[:train], rows[train : train + val]
+    chosen, held_out = rows[:train], rows[train : train + val]
     unit = 255.0 if data.x_train.dtype == np.uint8 else 1.0
     scaled = Standardise(*_standard(data.x_train, chosen, standardise, unit), dtype)
     labels = data.y_train[chosen].copy()
@@ -128,12 +172,12 @@ def prepare(
     names = tuple(map(str, range(data.classes)))
 
     def part(stored: NDArray[Any], y: NDArray[np.int64], rows: Tensor | slice) -> Dataset:
-        stored = stored if stored.dtype.itemsize <= 8 else stored.astype(np.float64)  # as wide as torch's are
+        stored = stored if stored.dtype.itemsize <= 8 else stored.astype(np.float64)  # torch's widest float
         return ArrayDataset(stored, torch.from_numpy(y.copy()), scaled, rows, names)
 
     return Prepared(
         part(data.x_train, labels, torch.from_numpy(chosen)),
-        part(data.x_train, data.y_train[held], torch.from_numpy(held)) if val else None,
+        part(data.x_train, data.y_train[held_out], torch.from_numpy(held_out)) if val else None,
         part(data.x_test, data.y_test[:test], slice(0, test)),
         data.classes,
         facts,
@@ -145,7 +189,7 @@ def prepare(
 def _channels_first(stored: Tensor) -> Tensor:
     if stored.ndim != 4:
         return stored
-    if stored.shape[3] == 1:  # plain strides: a permuted grey image would be taken for channels-last by convolutions
+    if stored.shape[3] == 1:  # plain strides: convolutions would take a permuted grey image for channels-last
         return stored.reshape(len(stored), 1, *stored.shape[1:3])
     return stored.permute(0, 3, 1, 2)
 
@@ -154,7 +198,7 @@ def _standard(
     images: NDArray[Any], rows: NDArray[np.int64], how: str, unit: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     if how == "none":
-        return np.zeros(()), np.array(unit)  # bytes to [0, 1]; other numbers as they are
+        return np.zeros(()), np.array(unit)  # bytes become [0, 1]; other numbers stay
     if how == "channel" and images.ndim != 4:
         raise BadInput(
             f"standardise='channel' needs images; these inputs have shape {images.shape[1:]}; take 'feature'"
@@ -162,7 +206,7 @@ def _standard(
     if how not in ("feature", "channel"):
         raise BadInput(f"standardise must be 'feature', 'channel' or 'none'; got {how!r}")
     shift, scale = mean_and_std(images, rows, how == "channel")
-    # A feature that never varies is left at 0 instead of being divided by nothing.
+    # A constant feature becomes 0; the divisor 1 prevents a division by zero.
     scale = np.where(scale > 1e-12, scale, 1.0)
     if how == "channel":
         return shift[:, None, None], scale[:, None, None]

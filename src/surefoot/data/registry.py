@@ -1,4 +1,4 @@
-"""The one table of data sets. Images are read by `surefoot.data.sets`."""
+"""Table of the data sets. `surefoot.data.sets` reads their files."""
 
 from __future__ import annotations
 

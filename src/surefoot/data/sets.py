@@ -1,4 +1,4 @@
-"""Data sets by name, as arrays: where their files are looked for, and how they are read."""
+"""Data sets by name, as arrays: the places of their files, and the functions that read the files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,16 @@ __all__ = ["DataSet", "cifar", "corrupted", "digits", "folders", "load_set", "mn
 
 @dataclass(frozen=True)
 class DataSet:
-    """Training and test examples as they came: images uint8 (n, h, w, c) or numbers (n, ...), labels int64 (n,)."""
+    """Training and test examples as they are stored.
+
+    Attributes:
+        name: Name of the data set.
+        x_train: Training inputs: images uint8 (n, h, w, c), or numbers (n, ...).
+        y_train: Training labels, int64 (n,), from 0.
+        x_test: Test inputs (m, ...) of the same shape per example.
+        y_test: Test labels, int64 (m,).
+        classes: Number of classes: the largest label plus 1.
+    """
 
     name: str
     x_train: NDArray[np.generic]
@@ -31,19 +40,23 @@ class DataSet:
     classes: int
 
     def digest(self) -> str:
-        """SHA-256 of all arrays, with their shapes and types."""
-        found = hashlib.sha256()
+        """SHA-256 of all arrays with their shapes and types.
+
+        Returns:
+            64 hexadecimal digits.
+        """
+        content = hashlib.sha256()
         for array in (self.x_train, self.y_train, self.x_test, self.y_test):
-            found.update(f"{array.dtype.str}{array.shape}".encode())
-            found.update(np.ascontiguousarray(array).data)
-        return found.hexdigest()
+            content.update(f"{array.dtype.str}{array.shape}".encode())
+            content.update(np.ascontiguousarray(array).data)
+        return content.hexdigest()
 
 
 def data_folder(data: str | os.PathLike[str] | None) -> Path | None:
     """The folder of data sets: the given one, else the one that ``SUREFOOT_DATA`` names, else None.
 
     Args:
-        data: a folder, or None.
+        data: A folder, or None.
 
     Returns:
         The folder's path; None if there is neither.
@@ -53,10 +66,21 @@ def data_folder(data: str | os.PathLike[str] | None) -> Path | None:
 
 
 def load_set(name: str, root: Path | None) -> DataSet:
-    """The data set ``name`` from the folder ``root``; ``arrays:NAME`` is the user's own ``NAME.npz`` there.
+    """Load a data set by name.
 
-    >>> load_set("digits", None).x_train.shape
-    (1438, 8, 8, 1)
+    Args:
+        name: A name of `surefoot.data.registry.DATASETS`, or ``arrays:NAME`` for the user's own file ``NAME.npz``.
+        root: Folder of data sets; None suffices for embedded ones.
+
+    Returns:
+        The data set.
+
+    Raises:
+        BadInput: If the name is unknown, the files are missing, or inputs and labels are not valid.
+
+    Example:
+        >>> load_set("digits", None).x_train.shape
+        (1438, 8, 8, 1)
     """
     own = name.removeprefix("arrays:") if name.startswith("arrays:") else None
     if own is None and name not in DATASETS:
@@ -105,7 +129,18 @@ def _checked(name: str, arrays: Arrays) -> DataSet:
 
 
 def digits(root: Path | None) -> Arrays:
-    """scikit-learn's digits: a fifth, drawn once and for all, is the test set."""
+    """Read scikit-learn's digits; a fixed random fifth of the examples is the test set.
+
+    Args:
+        root: Not used: the data set is embedded.
+
+    Returns:
+        Training images (1438, 8, 8, 1) and labels, test images (359, 8, 8, 1) and labels.
+
+    Example:
+        >>> digits(None)[2].shape
+        (359, 8, 8, 1)
+    """
     table = np.loadtxt(_digits_file(), delimiter=",", dtype=np.int64)  # (n, 65): pixels, then the label
     table = table[np.random.default_rng(0).permutation(len(table))]
     images, labels = table[:, :-1].reshape(-1, 8, 8, 1).astype(np.uint8), table[:, -1].copy()
@@ -114,7 +149,7 @@ def digits(root: Path | None) -> Arrays:
 
 
 def _digits_file() -> Path:
-    """The file that `sklearn.datasets.load_digits` reads: importing that takes two seconds, the file alone a moment."""
+    """The file that `sklearn.datasets.load_digits` reads; to import that function takes two seconds."""
     package = find_spec("sklearn")
     assert package is not None
     assert package.origin is not None
@@ -122,7 +157,23 @@ def _digits_file() -> Path:
 
 
 def cifar(root: Path, fine: bool) -> Arrays | None:
-    """CIFAR-100 if ``fine``, else CIFAR-10: an .npz file, the folder of batches, or the original archive."""
+    """Read CIFAR-10 or CIFAR-100 from an ``.npz`` file, the folder of batches, or the original archive.
+
+    Args:
+        root: Folder of data sets.
+        fine: Whether to read CIFAR-100, with its hundred fine classes, instead of CIFAR-10.
+
+    Returns:
+        Training images (50000, 32, 32, 3) and labels, test images (10000, 32, 32, 3) and labels. None if there is no
+        file.
+
+    Raises:
+        BadInput: If a file exists and is not valid.
+
+    Example:
+        >>> cifar(Path("no-such-folder"), fine=False) is None
+        True
+    """
     stem = "cifar100" if fine else "cifar10"
     folder, archive = ("cifar-100-python", "cifar-100-python.tar.gz") if fine else (
         "cifar-10-batches-py", "cifar-10-python.tar.gz")  # fmt: skip
@@ -138,7 +189,22 @@ def cifar(root: Path, fine: bool) -> Arrays | None:
 
 
 def mnist(root: Path, stem: str) -> Arrays | None:
-    """MNIST, or a set in its format: an .npz file, or the folder of idx files."""
+    """Read MNIST, or a data set in the format of MNIST, from an ``.npz`` file or a folder of idx files.
+
+    Args:
+        root: Folder of data sets.
+        stem: Name of the folder, or of the ``.npz`` file without its ending.
+
+    Returns:
+        Training images (n, h, w, 1) and labels, test images (m, h, w, 1) and labels; None if a file is missing.
+
+    Raises:
+        BadInput: If a file exists and is not valid.
+
+    Example:
+        >>> mnist(Path("no-such-folder"), "mnist") is None
+        True
+    """
     if (root / f"{stem}.npz").exists():
         return read_npz(root / f"{stem}.npz")
     parts = []
@@ -152,22 +218,72 @@ def mnist(root: Path, stem: str) -> Arrays | None:
 
 
 def svhn(root: Path) -> Arrays | None:
-    """SVHN's cropped digits: two .mat files."""
+    """Read SVHN's cropped digits from ``svhn/train_32x32.mat`` and ``svhn/test_32x32.mat``.
+
+    Args:
+        root: Folder of data sets.
+
+    Returns:
+        Training images (n, 32, 32, 3) and labels, test images (m, 32, 32, 3) and labels; None if a file is missing.
+
+    Raises:
+        BadInput: If a file exists and is not valid.
+
+    Example:
+        >>> svhn(Path("no-such-folder")) is None
+        True
+    """
     train, test = root / "svhn" / "train_32x32.mat", root / "svhn" / "test_32x32.mat"
     return (*read_mat(train), *read_mat(test)) if train.exists() and test.exists() else None
 
 
 def folders(root: Path, stem: str, size: int) -> Arrays | None:
-    """Images in a folder for each class, scaled to ``size``."""
+    """Read images from ``train/`` and ``val/``, which hold one folder per class.
+
+    Args:
+        root: Folder of data sets.
+        stem: Name of the folder that holds ``train/`` and ``val/``.
+        size: Height and width in pixels to which images are scaled and cropped.
+
+    Returns:
+        Images (n, size, size, 3) and labels of ``train/``, images and labels of ``val/``; None if a folder is missing.
+
+    Raises:
+        BadInput: If a folder exists and holds no images.
+
+    Example:
+        >>> folders(Path("no-such-folder"), "imagenet", 224) is None
+        True
+    """
     train, val = root / stem / "train", root / stem / "val"
     if not (train.is_dir() and val.is_dir()):
         return None
-    found, classes = read_folder(train, size)
-    return (*found, *read_folder(val, size, classes)[0])
+    examples, classes = read_folder(train, size)
+    return (*examples, *read_folder(val, size, classes)[0])
 
 
 def corrupted(root: Path, stem: str, clean: str) -> Arrays | None:
-    """The nineteen corruptions at five severities, one after another, as test set; the clean set trains."""
+    """Read a corrupted data set: the test set is every corruption at every severity, the training set is clean.
+
+    Args:
+        root: Folder of data sets.
+        stem: Name of the folder of the ``.npy`` files: nineteen corruptions at five severities, and the labels.
+        clean: Name of the data set whose training examples are taken.
+
+    Returns:
+        Clean training images and labels, corrupted test images and labels by file name; None if a file is missing.
+
+    Raises:
+        BadInput: If the clean data set exists and is not valid.
+
+    Example:
+        >>> corrupted(Path("no-such-folder"), "CIFAR-10-C", "cifar10") is None
+        True
+
+    References:
+        Hendrycks and Dietterich (2019), "Benchmarking Neural Network Robustness to Common Corruptions and
+        Perturbations".
+    """
     files = sorted(path for path in (root / stem).glob("*.npy") if path.stem != "labels")
     labels, base = root / stem / "labels.npy", DATASETS[clean].build(root)
     if not files or not labels.exists() or base is None:
