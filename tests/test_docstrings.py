@@ -29,6 +29,7 @@ DONE = [
     "surefoot.optim",
     "surefoot.posthoc",
     "surefoot.predictions",
+    "surefoot.runs",
     "surefoot.seeds",
     "surefoot.shift",
     "surefoot.statistics",

@@ -1,1 +1,1 @@
-"""Runs on disk: the folder of a run with its records, journal, checkpoints and lock; one reader, one writer."""
+"""Runs on disk: records, journals, checkpoints and lock of a run's folder, with one reader and one writer."""

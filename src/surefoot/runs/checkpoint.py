@@ -1,4 +1,7 @@
-"""Checkpoints as two safetensors files that take turns, each with a digest of all it holds: one is always whole."""
+"""Checkpoints as two safetensors files that are written in turn, each with a digest of its whole content.
+
+While one file is written, the other one is intact: a run that dies at any moment leaves a checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -23,38 +26,87 @@ __all__ = ["CHECKPOINTS", "Checkpoint", "load_best", "load_checkpoint", "load_ne
 _FILES = ("state-a.safetensors", "state-b.safetensors")
 _BEST = "best.safetensors"
 CHECKPOINTS = (*_FILES, _BEST)
-_MAX_BYTES = 1 << 40  # of a file; what is claimed inside of it is checked against its size
+_MAX_BYTES = 1 << 40  # of a file; sizes that a file claims are checked against its real size
 _MAX_HEADER = 1 << 26  # of the names, shapes and metadata
-_KEY = "surefoot"  # one key: the order of several would be random
+_KEY = "surefoot"  # one key: safetensors writes several in random order
 
 Checkpoint = tuple[dict[str, Tensor], dict[str, Any]]
 
 
 def save_checkpoint(folder: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any], turn: int) -> None:
-    """Write tensors and facts under the name whose turn it is; it appears whole or not at all."""
+    """Write a checkpoint to the one of the two files whose turn it is, by an atomic rename.
+
+    Args:
+        folder: The run's folder.
+        tensors: Tensors by name.
+        meta: The rest of the state, as values that JSON can hold; ``"step"`` is among them.
+        turn: Number of the checkpoint; even and odd numbers use different files.
+
+    Raises:
+        BadInput: If the folder is a symbolic link.
+        StorageFault: If the disk refuses the write; the file is then as it was.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     for turn in range(3):
+        ...         save_checkpoint(Path(folder), {"w": torch.tensor([1.0])}, {"step": 200 * turn}, turn)
+        ...     load_newest(Path(folder))
+        ({'w': tensor([1.])}, {'step': 400})
+    """
     _save(folder / _FILES[turn % 2], tensors, meta)
 
 
 def save_best(folder: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
-    """Write the weights of the best reading so far."""
+    """Write the weights of the best reading so far, by an atomic rename.
+
+    Args:
+        folder: The run's folder.
+        tensors: Weights by name.
+        meta: The ``"step"`` of the weights, and the value of the metric.
+
+    Raises:
+        BadInput: If the folder is a symbolic link.
+        StorageFault: If the disk refuses the write; the file is then as it was.
+    """
     _save(folder / _BEST, tensors, meta)
 
 
 def load_newest(folder: Path) -> Checkpoint | None:
-    """The whole checkpoint of the highest step; files that are harmed in any way are passed over."""
-    found = [checkpoint for name in _FILES if (checkpoint := load_checkpoint(folder / name)) is not None]
-    return max(found, key=lambda each: int(each[1]["step"]), default=None)
+    """Load the intact checkpoint of the highest step; corrupted files are ignored.
+
+    Args:
+        folder: The run's folder.
+
+    Returns:
+        Tensors by name and metadata; None if there is no intact checkpoint.
+
+    Raises:
+        BadInput: If the folder or a checkpoint is a link, or a checkpoint is no regular file.
+    """
+    intact = [checkpoint for name in _FILES if (checkpoint := load_checkpoint(folder / name)) is not None]
+    return max(intact, key=lambda checkpoint: int(checkpoint[1]["step"]), default=None)
 
 
 def load_best(folder: Path) -> Checkpoint | None:
-    """The weights of the best reading, if they were kept and are unharmed."""
+    """Load the weights of the best reading.
+
+    Args:
+        folder: The run's folder.
+
+    Returns:
+        Weights by name and metadata; None if they were not kept or are corrupted.
+
+    Raises:
+        BadInput: If the folder or the file is a link, or the file is not regular.
+    """
     return load_checkpoint(folder / _BEST)
 
 
 def _save(path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
     ready = {name: tensor.detach().cpu().contiguous() for name, tensor in sorted(tensors.items())}
-    facts = json.loads(canonical(dict(meta)))
-    text = canonical({**facts, "sha256": _digest(ready, facts)})
+    metadata = json.loads(canonical(dict(meta)))
+    text = canonical({**metadata, "sha256": _digest(ready, metadata)})
     raw = save(ready, {_KEY: text})
     with replace_file(path, follow_folder=False) as stream:
         stream.write(raw)
@@ -62,12 +114,22 @@ def _save(path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) ->
 
 
 def load_checkpoint(path: Path) -> Checkpoint | None:
-    """Tensors and facts of one file; None if it is missing or corrupted, `BadInput` if it is no regular file."""
+    """Load one checkpoint file and compare its content with its digest.
+
+    Args:
+        path: The file.
+
+    Returns:
+        Tensors by name and metadata; None if the file is missing or corrupted.
+
+    Raises:
+        BadInput: If the file or its folder is a link, or the file is not regular.
+    """
     try:
         raw = read_file(path, _MAX_BYTES)
         meta = json.loads(_header(raw)["__metadata__"][_KEY])
         tensors = load(raw)
-    except BadInput:  # a link, say: that is no harm that a death could do
+    except BadInput:  # such as a link, which an interrupted write cannot leave
         raise
     except (OSError, SafetensorError, struct.error, KeyError, ValueError, TypeError, RecursionError, MemoryError):
         return None
@@ -85,8 +147,8 @@ def _header(raw: bytes) -> Any:
 
 
 def _digest(tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> str:
-    found = hashlib.sha256(canonical(dict(meta)).encode())
+    content = hashlib.sha256(canonical(dict(meta)).encode())
     for name, tensor in sorted(tensors.items()):
-        found.update(f"{name}:{tensor.dtype}:{tuple(tensor.shape)}\n".encode())
-        found.update(tensor.contiguous().view(-1).view(torch.uint8).numpy().data if tensor.numel() else b"")
-    return found.hexdigest()
+        content.update(f"{name}:{tensor.dtype}:{tuple(tensor.shape)}\n".encode())
+        content.update(tensor.contiguous().view(-1).view(torch.uint8).numpy().data if tensor.numel() else b"")
+    return content.hexdigest()

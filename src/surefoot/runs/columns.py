@@ -1,4 +1,7 @@
-"""A journal as columns of numbers, read quickly: a thousand runs of two thousand readings must not take minutes."""
+"""Fast reader of a journal as columns of numbers.
+
+The speed is for studies: a thousand runs of two thousand readings must not take minutes.
+"""
 
 from __future__ import annotations
 
@@ -21,16 +24,19 @@ __all__ = ["Columns", "columns_of", "complete_lines", "read_columns"]
 
 _MARK = b'"crc":"'
 _WIDTH = len(_MARK) + 8 + 2  # the checksum's eight digits, its quotation mark and the comma
-# Bytes of a file of readings; one that claims more (a file of holes costs its sender nothing) is not read.
+# Bytes of a file of readings. A larger file is not read: a sparse file of any size costs its sender nothing.
 _LARGEST = 1 << 30
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Numbers by name, (n,) each, NaN where a reading lacks one; ``step`` is among them and rises.
+    """The readings of a journal by name.
 
-    ``words`` holds the last text of each name whose values are texts; ``corrupted`` is the number of the first line
-    that is not a complete record, None if there is none.
+    Attributes:
+        numbers: Float64 arrays (n,) by name, NaN where a reading lacks the name. ``"step"`` is among the names, and
+            steps increase.
+        words: The last text of each name whose values are texts.
+        corrupted: Number, from 1, of the first line that is not a complete record; None if there is none.
     """
 
     numbers: dict[str, NDArray[np.float64]]
@@ -42,7 +48,21 @@ class Columns:
 
 
 def complete_lines(path: Path) -> tuple[list[bytes], bool]:
-    """The lines of a file that end, and whether something follows them; a missing file has none."""
+    """Read the lines of a file that end with a line break.
+
+    Args:
+        path: The file; a missing file has no lines.
+
+    Returns:
+        The lines without their line breaks, and whether an incomplete line follows.
+
+    Raises:
+        BadInput: If the file is a link, is not regular, is too large, or cannot be read.
+
+    Example:
+        >>> complete_lines(Path("no-such-journal.jsonl"))
+        ([], False)
+    """
     try:
         raw = read_file(path, _LARGEST)
     except FileNotFoundError:
@@ -54,12 +74,42 @@ def complete_lines(path: Path) -> tuple[list[bytes], bool]:
 
 
 def read_columns(path: Path, wanted: Callable[[str], bool] = lambda name: True) -> Columns:
-    """The wanted columns of the complete records from the front, as `surefoot.runs.records.read_journal` reads."""
+    """Read columns of a journal up to the first corrupted record, as `surefoot.runs.records.read_journal` does.
+
+    Args:
+        path: The journal; a missing file has no readings.
+        wanted: Whether a column of this name is kept; all are by default.
+
+    Returns:
+        The columns.
+
+    Raises:
+        BadInput: If the file is a link, is not regular, is too large, or cannot be read.
+
+    Example:
+        >>> import tempfile
+        >>> from surefoot.runs.records import encode
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = Path(folder) / "journal.jsonl"
+        ...     _ = path.write_bytes(encode({"step": 0, "loss": 2.5}) + encode({"step": 50, "loss": 0.5}))
+        ...     columns = read_columns(path)
+        >>> len(columns), columns.numbers["loss"], columns.corrupted
+        (2, array([2.5, 0.5]), None)
+    """
     return columns_of(*complete_lines(path), wanted)
 
 
 def columns_of(lines: Sequence[bytes], torn: bool, wanted: Callable[[str], bool]) -> Columns:
-    """The same of the lines that `complete_lines` gives."""
+    """Decode lines of a journal to columns, up to the first corrupted record.
+
+    Args:
+        lines: Lines without line breaks, as `complete_lines` returns them.
+        torn: Whether an incomplete line follows.
+        wanted: Whether a column of this name is kept.
+
+    Returns:
+        The columns.
+    """
     blocks: dict[tuple[str, ...], _Block] = {}  # readings with the same names
     block: _Block | None = None
     count, corrupted = 0, None
@@ -92,13 +142,13 @@ def columns_of(lines: Sequence[bytes], torn: bool, wanted: Callable[[str], bool]
 
 
 class _Block:
-    """Readings with the same names in the same order: the places of the wanted ones are looked up once."""
+    """Readings with the same names in the same order; the places of wanted columns are looked up once."""
 
     def __init__(self, names: tuple[str, ...], wanted: Callable[[str], bool]) -> None:
         self.names = sorted(name for name in names if name == "step" or wanted(name))
         self.rows: list[list[Any]] = []
         self.places: list[int] = []
-        # A line as it is written has its names sorted, and the checksum among them.
+        # `encode` writes the names of a line in sorted order, with the checksum among them.
         fields = [self._field(name) for name in sorted((*names, "crc"))]
         self._match = re.compile(rb"\{" + b",".join(fields) + rb"\}").fullmatch
 
@@ -109,11 +159,11 @@ class _Block:
         return key + (rb":([^,}]*)" if name in self.names else rb":[^,}]*")
 
     def quick(self, line: bytes) -> list[Any] | None:
-        """The wanted numbers of a line that differs from the others in nothing but numbers; None of any other."""
-        found = self._match(line)
+        """The wanted numbers of a line that differs from the block's in numbers alone; None for any other line."""
+        match = self._match(line)
         try:
-            return None if found is None else list(map(float, found.groups()))
-        except ValueError:  # a word
+            return None if match is None else list(map(float, match.groups()))
+        except ValueError:  # a text
             return None
 
     def careful(self, record: dict[str, Any]) -> list[Any]:
@@ -122,7 +172,7 @@ class _Block:
 
 
 def _is_plain(line: bytes) -> bool:
-    """Whether a line is as `encode` writes it, by its checksum; others take the long way."""
+    """Whether a line has the form of `encode` and a right checksum; other lines are decoded slowly."""
     start = line.find(_MARK)
     if start < 0 or line[start + _WIDTH - 2 : start + _WIDTH] != b'",':
         return False
@@ -135,9 +185,9 @@ def _is_step(value: Any) -> bool:
 
 
 def _numbers(values: Sequence[Any]) -> NDArray[np.float64] | None:
-    """One number each; None of anything else, a list of lists of numbers too."""
+    """Values as a column of numbers; None for other values, such as lists of numbers."""
     try:
-        column = np.array(values, dtype=np.float64)  # "NaN" and "Infinity" are numbers, too
+        column = np.array(values, dtype=np.float64)  # numpy reads "NaN" and "Infinity", too
     except (ValueError, TypeError, OverflowError):
         return None
     return column if column.ndim == 1 else None
@@ -145,10 +195,10 @@ def _numbers(values: Sequence[Any]) -> NDArray[np.float64] | None:
 
 def _loaded(line: bytes) -> dict[str, Any] | None:
     try:
-        found = json.loads(line)
+        record = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(found, dict):
+    if not isinstance(record, dict):
         return None
-    found.pop("crc", None)
-    return found
+    record.pop("crc", None)
+    return record

@@ -1,4 +1,7 @@
-"""The kernel's lock on a run's folder: one process runs it at a time, and death lets go of it. No torch."""
+"""Lock on a run's folder, so that one process trains the run at a time. Needs no torch.
+
+The lock is the kernel's (``flock``): the kernel releases the lock of a process that dies.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,24 @@ LOCK = "lock"
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold the lock; `RunLocked` if someone else does."""
+    """Hold the lock of a run inside a ``with`` block.
+
+    Args:
+        folder: The run's folder, which exists.
+
+    Yields:
+        None, while the lock is held.
+
+    Raises:
+        RunLocked: If another process holds the lock.
+        BadInput: If the folder or the lock file is a link, or the lock file is not regular.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder, locked(Path(folder)):
+        ...     is_locked(Path(folder))
+        True
+    """
     handle = open_regular(folder / LOCK, os.O_RDWR | os.O_CREAT)
     try:
         try:
@@ -31,10 +51,17 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def is_locked(folder: Path) -> bool:
-    """Whether another process holds it now."""
+    """Whether a process holds the lock of a run now.
+
+    Args:
+        folder: The run's folder, which may not exist.
+
+    Returns:
+        True if the lock is held; False also if the folder or the lock file cannot be opened.
+    """
     try:
         handle = open_regular(folder / LOCK)
-    except (OSError, BadInput):  # whoever runs it is told what is wrong with it
+    except (OSError, BadInput):  # `locked` raises a clear error in this case
         return False
     try:
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -1,4 +1,7 @@
-"""The reader of run folders: what a run is, how far it came, its readings. No torch, and nothing read is trusted."""
+"""The reader of run folders: spec, progress, readings and result of a run.
+
+The reader needs no torch, and checks every file that it reads.
+"""
 
 from __future__ import annotations
 
@@ -20,26 +23,26 @@ from surefoot.spellings import current_keys
 __all__ = ["RunReader", "number", "overview", "read_result", "run_folders", "table"]
 
 _MAX_EXAMPLES = 64 << 20  # bytes of examples.json
-_MAX_DEPTH = 32  # tables in tables; a run's own have three
+_MAX_DEPTH = 32  # of nested tables; those of a run have a depth of three
 _MAX_OUTCOME = 40  # letters
-# A line is one or two kilobytes; this many bytes hold the last dozens.
+# A line has one or two kilobytes; this many bytes hold the last dozens of lines.
 _TAIL = 1 << 16
-# How many of the last readings tell the pace.
+# Number of the last readings from which the pace is estimated.
 _RECENT = 20
 
 
 class RunReader:
     """Reads the folder of a run or of a `surefoot.Tracker`.
 
-    A file is read when something of it is first asked for. A file that is corrupted or missing costs what it held: its
-    contents read as empty, and ``notes`` says what is wrong with it.
+    A file is read when its content is first asked for. A missing or corrupted file reads as empty; for a corrupted
+    file, ``notes`` says what is wrong.
 
     Args:
         folder: The run's own folder, which may not exist yet.
 
     Attributes:
-        folder: As given.
-        notes: A sentence for each file that could not be read so far.
+        folder: The run's folder.
+        notes: One sentence for each corrupted file met so far.
 
     Example:
         >>> reader = RunReader(Path("runs/0123456789abcdef"))
@@ -90,8 +93,8 @@ class RunReader:
     def outcome(self) -> str:
         """How the run ended: finished, diverged or interrupted.
 
-        Without a result: ``"waiting"`` if there is no folder, ``"tracked"`` if a tracker wrote it, which has no end, or
-        ``"unfinished"``.
+        Without a result: ``"waiting"`` if there is no folder, ``"tracked"`` if a tracker wrote the folder (a tracker
+        has no end), or ``"unfinished"``.
         """
         outcome = self.result.get("outcome")
         if isinstance(outcome, str):
@@ -103,7 +106,7 @@ class RunReader:
 
     @property
     def steps(self) -> int | None:
-        """How many steps the spec asks for; epochs are counted by the number of training examples in the metadata."""
+        """Number of steps of the spec; epochs are converted by the number of training examples in the metadata."""
         stop = table(self.spec.get("stop"))
         steps, epochs, batch = stop.get("steps"), stop.get("epochs"), stop.get("batch")
         if is_count(steps):
@@ -111,56 +114,56 @@ class RunReader:
         rows = table(self.metadata.get("data")).get("train") if is_count(epochs) else None
         if not is_count(epochs) or not is_count(rows):
             return None
-        # As surefoot.training.loop.Batches counts: a last batch that would be smaller is left out.
+        # surefoot.training.loop.Batches leaves out a last batch that would be smaller.
         return epochs * (max(1, rows // batch) if is_count(batch) and batch else 1)
 
     @property
     def final(self) -> dict[str, Any]:
-        """The numbers of the result, or of the last reading of a network whose logits were finite."""
+        """The numbers of the result, or those of the last reading with finite logits."""
         return table(self.result.get("final")) or self._last
 
     @property
     def step(self) -> int:
-        """The step at which the run ended, or that of the last reading."""
+        """The step at which the run ended, or the step of the last reading."""
         step = self.result.get("step")
         step = number(step if isinstance(step, int) else self.final.get("step"))
         return int(step) if math.isfinite(step) else 0
 
     @property
     def readings(self) -> list[Record]:
-        """The complete readings from the front, without histograms and tables."""
+        """The readings up to the first corrupted one, without histograms and tables."""
         records = itertools.takewhile(lambda record: record is not None, map(_decoded, self._journal[0]))
         return [record for record in records if record is not None]
 
     def columns(self, wanted: Callable[[str], bool] = lambda name: True) -> Columns:
-        """The readings' numbers by name, which is faster than `readings`; where they end early, a note says why.
+        """Read the readings as columns, which is faster than `readings`; a note reports a corrupted journal.
 
         Args:
             wanted: Whether a column of this name is kept.
 
         Returns:
-            The columns of all complete readings from the front.
+            The columns of all readings up to the first corrupted one.
         """
         lines, torn = self._journal
         columns = columns_of(lines, torn, wanted)
-        # A torn last line is only a run that was stopped while it wrote.
-        goes_on = columns.corrupted is not None and len(lines) + torn > columns.corrupted
-        if columns.corrupted is not None and (isinstance(self.result.get("outcome"), str) or goes_on):
+        # An incomplete last line is normal: the run was stopped while it wrote.
+        continues = columns.corrupted is not None and len(lines) + torn > columns.corrupted
+        if columns.corrupted is not None and (isinstance(self.result.get("outcome"), str) or continues):
             self.notes.append(
                 f"{JOURNAL} is corrupted at line {columns.corrupted}; {len(columns):,} readings before it are shown"
             )
         return columns
 
     def frames(self, pick: Callable[[int], list[int]]) -> list[Record]:
-        """Histograms and tails by step.
+        """Read frames: histograms and tails of one step.
 
-        Only the chosen lines are decoded: a long run's file is large, and a page shows few of its frames.
+        Only the chosen lines are decoded, since the file of a long run is large and a page shows few frames.
 
         Args:
-            pick: Of the number of frames, the places of those that are wanted.
+            pick: Function from the number of frames to the indices of the wanted ones.
 
         Returns:
-            The chosen frames that have histograms, or tails where no frame has a histogram.
+            The chosen ones among the frames with histograms, or among all frames if none has a histogram.
         """
         lines, _ = self._lines(ARRAYS)
         full = [line for line in lines if b'.reliability":' in line] or lines
@@ -168,7 +171,12 @@ class RunReader:
         return [frame for frame in frames if frame is not None and isinstance(frame.get("step"), int)]
 
     def clock(self) -> tuple[float, float]:
-        """Seconds between the first and the last reading, and seconds a step over the last few; NaN if not known."""
+        """Time that the run took so far, by the times of its readings.
+
+        Returns:
+            Seconds between the first and the last reading, and seconds per step over the last few readings. Either is
+            NaN if it is not known.
+        """
         lines, _ = self._lines(TIMINGS)
         records = map(_decoded, lines[:1] + lines[-5:] if len(lines) > 1 else [])
         points = [(number(record.get("step")), number(record.get("time"))) for record in records if record is not None]
@@ -180,9 +188,9 @@ class RunReader:
         return max(0.0, now - points[0][1]), pace
 
     def progress(self) -> dict[str, Any]:
-        """How far the run has come and when it will end, from the ends of its files alone.
+        """Progress of the run and its expected end, read from the last lines of its files alone.
 
-        The pace is the median over the gaps between the last readings, so that a night between two sessions does not
+        The pace is the median over the gaps between the last readings, so that a pause between two sessions does not
         count.
 
         Returns:
@@ -224,9 +232,9 @@ class RunReader:
         self.notes.append(str(error).replace(str(self.folder / name), name))
 
     def _table(self, name: str, max_bytes: int = MAX_TABLE) -> dict[str, Any]:
-        """A file that holds one table; empty if there is none, and a note if it is something else."""
+        """Read a file that holds one table; a missing file reads as empty, and any other adds a note."""
         try:
-            found = read_json(self.folder / name, max_bytes)
+            content = read_json(self.folder / name, max_bytes)
         except FileNotFoundError:
             return {}
         except BadInput as error:
@@ -235,13 +243,13 @@ class RunReader:
         except (OSError, ValueError):
             self.notes.append(f"{name} cannot be read")
             return {}
-        if not isinstance(found, dict) or _is_deep(found, _MAX_DEPTH):
-            self.notes.append(f"{name} holds no table of ours")
+        if not isinstance(content, dict) or _is_deep(content, _MAX_DEPTH):
+            self.notes.append(f"{name} holds no table of surefoot")
             return {}
-        return found
+        return content
 
     def _tail(self, name: str, count: int) -> list[Record]:
-        """The complete records among a file's last ``count`` lines; a line cut off by where we began is none."""
+        """The complete records among a file's last ``count`` lines."""
         try:
             with open_file(self.folder / name) as stream:
                 stream.seek(max(0, stream.seek(0, os.SEEK_END) - _TAIL))
@@ -253,17 +261,21 @@ class RunReader:
 
 
 def read_result(folder: Path) -> dict[str, Any] | None:
-    """A run's result; None while it has none.
+    """Read the result of a run.
 
     Args:
         folder: The run's folder.
 
     Returns:
-        ``result.json`` with at least an outcome, a step and the final numbers. A result that lacks one of these was
-        corrupted, and is as none: the run is ended again from its checkpoint.
+        ``result.json`` with at least an outcome, a step and the final numbers; None if the run has no result. A result
+        that lacks one of these is corrupted and counts as none: the run is ended again from its checkpoint.
 
     Raises:
-        BadInput: If the folder or the file is a link, or the file is not regular: such a run is not begun again.
+        BadInput: If the folder or the file is a link, or the file is not regular: such a run is not started again.
+
+    Example:
+        >>> read_result(Path("runs/0123456789abcdef")) is None
+        True
     """
     try:
         result = read_json(folder / "result.json")
@@ -272,18 +284,22 @@ def read_result(folder: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     kinds = {"outcome": str, "step": int, "final": dict}
-    whole = isinstance(result, dict) and all(isinstance(result.get(key), kind) for key, kind in kinds.items())
-    return result if whole else None
+    complete = isinstance(result, dict) and all(isinstance(result.get(key), kind) for key, kind in kinds.items())
+    return result if complete else None
 
 
 def run_folders(folder: Path) -> list[Path]:
-    """The run itself, the runs in a folder of runs, or those of a study.
+    """List the run folders of a run, of a folder of runs, or of a study.
 
     Args:
-        folder: May be a symbolic link; links inside of it are not followed.
+        folder: One of the three. It may be a symbolic link; links inside the folder are not followed.
 
     Returns:
-        The folders by name.
+        The run folders, sorted by name; the folder itself if it is a run.
+
+    Example:
+        >>> run_folders(Path("no-such-folder"))
+        []
     """
     folder = folder.resolve()
     if os.path.lexists(folder / "spec.json"):
@@ -299,13 +315,17 @@ def run_folders(folder: Path) -> list[Path]:
 
 
 def overview(folder: Path) -> list[dict[str, Any]]:
-    """Where the runs of a folder stand.
+    """Summarise the state of the runs of a folder.
 
     Args:
-        folder: As of `run_folders`.
+        folder: A run, a folder of runs or a study, as `run_folders` takes it.
 
     Returns:
         A dictionary for each run: id, optimizer, seed, outcome, step, steps and the last reading.
+
+    Example:
+        >>> overview(Path("no-such-folder"))
+        []
     """
     return [_described(RunReader(path)) for path in run_folders(folder)]
 
@@ -323,7 +343,18 @@ def _described(reader: RunReader) -> dict[str, Any]:
 
 
 def number(value: Any) -> float:
-    """``value`` as a float; NaN if it is none."""
+    """Convert an untrusted value to a float.
+
+    Args:
+        value: Any value.
+
+    Returns:
+        The number; NaN if the value is no number, or too large for a float.
+
+    Example:
+        >>> number(3), number("3"), number(True)
+        (3.0, nan, nan)
+    """
     try:
         return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
     except OverflowError:
@@ -331,7 +362,18 @@ def number(value: Any) -> float:
 
 
 def table(value: Any) -> dict[str, Any]:
-    """``value`` if it is a table; an empty one otherwise."""
+    """Read an untrusted value as a table.
+
+    Args:
+        value: Any value.
+
+    Returns:
+        The value if it is a dictionary, else an empty dictionary.
+
+    Example:
+        >>> table({"name": "sgd"}), table("sgd")
+        ({'name': 'sgd'}, {})
+    """
     return value if isinstance(value, dict) else {}
 
 
@@ -350,7 +392,7 @@ def _is_timed(record: Record) -> bool:
 
 
 def _is_deep(value: Any, levels: int) -> bool:
-    """Whether more tables and lists stand in one another: whoever walks through them later would run out of stack."""
+    """Whether tables and lists are nested deeper than ``levels``, where a later recursion would exhaust the stack."""
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return levels == 0 or any(_is_deep(item, levels - 1) for item in inner)
 
@@ -360,7 +402,7 @@ def _forecast(times: Sequence[tuple[int, float]], step: int, steps: int | None) 
     if not times:
         return {}
     seen = {"seen": times[-1][1]}
-    # A resumed run repeats steps: only where both went forwards was there training.
+    # A resumed run repeats steps: a gap counts only if both step and time increase.
     pace = [
         (time - before) / (at - last)
         for (last, before), (at, time) in itertools.pairwise(times)

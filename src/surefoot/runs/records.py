@@ -1,6 +1,6 @@
 """Records as lines of text, and the journals that hold them.
 
-A record is one JSON object with a checksum and bit-exact floats. A journal is append-only; reading it back gives exactly
+A record is one JSON object with a checksum and bit-exact floats. A journal is append-only; its reader returns exactly
 the complete records before the first corruption.
 """
 
@@ -35,45 +35,76 @@ __all__ = [
     "split_arrays",
 ]
 
-# What a run's folder holds of ours.
+# The files that surefoot writes in a run's folder.
 RUN_FILES = (
     "spec.json", "facts.json", "result.json", "examples.json", "journal.jsonl", "arrays.jsonl", "timings.jsonl",
     "state-a.safetensors", "state-b.safetensors", "best.safetensors", "lock",
 )  # fmt: skip
-MAX_TABLE = 1 << 20  # bytes of a spec, its facts or a result
+MAX_TABLE = 1 << 20  # bytes of spec.json, facts.json or result.json
 
 Record = dict[str, Any]
 
 _SUM = "crc"
-# json has no word for these, and a browser reads none of Python's.
+# JSON has no words for these, and browsers do not read the words of Python's json.
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
 def canonical(value: Any) -> str:
-    """JSON with sorted keys and no spaces; numbers that are not finite become words."""
+    """Write a value as JSON with sorted keys and without spaces.
+
+    Args:
+        value: Dictionaries, lists, tuples, texts, numbers, booleans and None, in any nesting.
+
+    Returns:
+        The text. NaN and infinities become the texts ``"NaN"``, ``"Infinity"`` and ``"-Infinity"``.
+
+    Example:
+        >>> canonical({"b": (1, 2.0), "a": math.nan})
+        '{"a":"NaN","b":[1,2.0]}'
+    """
     return json.dumps(_plain(value), sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
 
 
 def encode(record: Mapping[str, Any]) -> bytes:
-    """One line: the record with its checksum.
+    r"""Write a record with its CRC-32 checksum as one line.
 
-    >>> encode({"step": 3, "loss": 0.1})
-    b'{"crc":"61343c42","loss":0.1,"step":3}\\n'
+    Args:
+        record: Values by name, as `canonical` takes them.
+
+    Returns:
+        The line with its line break.
+
+    Example:
+        >>> encode({"step": 3, "loss": 0.1})
+        b'{"crc":"61343c42","loss":0.1,"step":3}\n'
     """
     body = canonical(dict(record))
     return (canonical({**json.loads(body), _SUM: _checksum(body.encode())}) + "\n").encode()
 
 
 def decode(line: bytes) -> Record | None:
-    """The record of a complete, unharmed line; None of any other."""
+    r"""Read a line that `encode` wrote.
+
+    Args:
+        line: The line with its line break.
+
+    Returns:
+        The record without its checksum; None if the line is incomplete or corrupted.
+
+    Example:
+        >>> decode(b'{"crc":"61343c42","loss":0.1,"step":3}\n')
+        {'loss': 0.1, 'step': 3}
+        >>> decode(b'{"crc":"61343c42","loss":0.2,"step":3}\n') is None
+        True
+    """
     if not line.endswith(b"\n"):
         return None
     try:
-        found = json.loads(line)
-        if not isinstance(found, dict) or not _holds(line, found.pop(_SUM, None)):
+        values = json.loads(line)
+        if not isinstance(values, dict) or not _is_intact(line, values.pop(_SUM, None)):
             return None
-        record: Record = decode_nonfinite(found)
-    except (ValueError, RecursionError):  # no JSON, letters that no text has, or brackets without end
+        record: Record = decode_nonfinite(values)
+    except (ValueError, RecursionError):  # no JSON, invalid UTF-8, or endless brackets
         return None
     return record
 
@@ -100,19 +131,30 @@ def read_json(path: Path, max_bytes: int = MAX_TABLE) -> Any:
 
 
 def split_arrays(reading: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """A reading's numbers, and its lists and tables with the step, if it has any."""
+    """Split a reading into its plain values and its lists and tables.
+
+    Args:
+        reading: Values by name; ``"step"`` is among them.
+
+    Returns:
+        The plain values, and the lists and tables together with the step. The second is None if there are none.
+
+    Example:
+        >>> split_arrays({"step": 0, "loss": 2.5, "counts": [1, 2]})
+        ({'step': 0, 'loss': 2.5}, {'step': 0, 'counts': [1, 2]})
+    """
     scalars = {name: value for name, value in reading.items() if not isinstance(value, list | dict)}
     arrays = {name: value for name, value in reading.items() if isinstance(value, list | dict)}
     return scalars, {"step": reading["step"], **arrays} if arrays else None
 
 
-def _holds(line: bytes, checksum: Any) -> bool:
-    """Is it the checksum of the line's other bytes? `encode` wrote it among them in the order of the keys."""
+def _is_intact(line: bytes, checksum: Any) -> bool:
+    """Whether the checksum is that of the line's other bytes; `encode` wrote the checksum in the order of the keys."""
     own = canonical({_SUM: checksum})[1:-1].encode()
-    before, found, after = line.rstrip(b"\n").partition(own)
-    # The comma that goes with it stands behind it, or before it if it is the last.
+    before, entry, after = line.rstrip(b"\n").partition(own)
+    # A comma follows the entry of the checksum, or precedes the entry if it is the last one.
     body = before + after[1:] if after.startswith(b",") else before.removesuffix(b",") + after
-    return bool(found) and checksum == _checksum(body)
+    return bool(entry) and checksum == _checksum(body)
 
 
 def _checksum(body: bytes) -> str:
@@ -135,7 +177,18 @@ def _plain(value: Any) -> Any:
 
 
 def decode_nonfinite(value: Any) -> Any:
-    """What `canonical` wrote, read as JSON, with words for numbers that are not finite made numbers again."""
+    """Convert the texts that `canonical` writes for NaN and infinities back to floats.
+
+    Args:
+        value: A value that was read from JSON.
+
+    Returns:
+        The value with floats in place of these texts, in dictionaries and lists too.
+
+    Example:
+        >>> decode_nonfinite({"loss": ["Infinity", 0.5]})
+        {'loss': [inf, 0.5]}
+    """
     if isinstance(value, dict):
         return {key: decode_nonfinite(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -144,11 +197,29 @@ def decode_nonfinite(value: Any) -> Any:
 
 
 JOURNAL, ARRAYS, TIMINGS = "journal.jsonl", "arrays.jsonl", "timings.jsonl"
-_MAX_BYTES = 1 << 32  # of a journal; a larger one is a file of holes
+_MAX_BYTES = 1 << 32  # of a journal; a larger one is a sparse file
 
 
 def read_journal(path: Path) -> tuple[list[Record], int]:
-    """The complete records from the front, and the offset where they end; a missing file has none."""
+    """Read the records of a journal up to the first corrupted one.
+
+    Args:
+        path: The journal; a missing file has no records.
+
+    Returns:
+        The records, and the offset in bytes at which the last of them ends.
+
+    Raises:
+        BadInput: If the file is a link, is not regular, is too large, or cannot be read.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = Path(folder) / "journal.jsonl"
+        ...     _ = path.write_bytes(encode({"step": 0}) + b'{"step":')
+        ...     read_journal(path)
+        ([{'step': 0}], 28)
+    """
     try:
         raw = read_file(path, _MAX_BYTES)
     except FileNotFoundError:
@@ -167,13 +238,45 @@ def read_journal(path: Path) -> tuple[list[Record], int]:
 
 
 def read_to(folder: Path, step: int) -> list[Record] | None:
-    """The readings of a run that ended at ``step``; None if its journal does not come there, and so was harmed."""
+    """Read the readings of a run that ended at a known step.
+
+    Args:
+        folder: The run's folder.
+        step: The step at which the run ended.
+
+    Returns:
+        The readings; None if the last one is not of this step, so that the journal must be corrupted.
+
+    Raises:
+        BadInput: If the journal is a link, is not regular, is too large, or cannot be read.
+    """
     readings = read_journal(folder / JOURNAL)[0]
     return readings if readings and readings[-1].get("step") == step else None
 
 
 class Journal:
-    """Writes records at the end of a file, which is first cut to ``offset``: what lies behind was never committed."""
+    """Appends records to a file, which is first cut to ``offset``: bytes behind the offset were never committed.
+
+    Args:
+        path: The file, made if it does not exist.
+        offset: Length in bytes to which the file is cut.
+
+    Attributes:
+        offset: Length of the file with all records written so far.
+
+    Raises:
+        BadInput: If the file is a link or not regular.
+        StorageFault: If the file cannot be opened or cut.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     journal = Journal(Path(folder) / "journal.jsonl", 0)
+        ...     journal.append({"step": 0})
+        ...     journal.close()
+        ...     read_journal(Path(folder) / "journal.jsonl")[0]
+        [{'step': 0}]
+    """
 
     def __init__(self, path: Path, offset: int) -> None:
         self._path = path
@@ -186,7 +289,14 @@ class Journal:
         self.offset = offset
 
     def append(self, record: Mapping[str, Any]) -> None:
-        """Write one record; a write cut short goes on where it stopped."""
+        """Write one record; a partial write is continued.
+
+        Args:
+            record: Values by name, as `canonical` takes them.
+
+        Raises:
+            StorageFault: If the disk refuses the write.
+        """
         line = encode(record)
         try:
             done = 0
@@ -197,14 +307,18 @@ class Journal:
         self.offset += len(line)
 
     def sync(self) -> None:
-        """Wait until everything written is on the disk."""
+        """Wait until all written records are on the disk.
+
+        Raises:
+            StorageFault: If the disk refuses.
+        """
         try:
             os.fsync(self._file)
         except OSError as error:
             raise StorageFault(f"cannot sync {self._path.name!r}: {error.strerror}") from error
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1

@@ -1,4 +1,4 @@
-"""The writer of run folders: claims a folder, appends readings, commits checkpoints. Needs torch."""
+"""The writer of run folders: locks a folder, appends readings and commits checkpoints. Needs torch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["NullWriter", "RunWriter", "claimed", "write_json"]
 
 @contextlib.contextmanager
 def claimed(folder: Path) -> Iterator[None]:
-    """Make a run's folder, lock it, check its files and clear up after a death.
+    """Make a run's folder, lock it, check its files and delete leftovers of interrupted writes.
 
     Args:
         folder: The run's own folder, made if there is none.
@@ -44,22 +44,53 @@ def claimed(folder: Path) -> Iterator[None]:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a file of a run as canonical JSON; it appears whole or not at all."""
+    r"""Write a file of a run as canonical JSON, by an atomic rename.
+
+    Args:
+        path: The file.
+        value: A value, as `surefoot.runs.records.canonical` takes it.
+
+    Raises:
+        BadInput: If the folder is a symbolic link.
+        StorageFault: If the disk refuses the write; the file is then as it was.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     write_json(Path(folder) / "result.json", {"step": 500, "outcome": "finished"})
+        ...     (Path(folder) / "result.json").read_text()
+        '{"outcome":"finished","step":500}\n'
+    """
     with replace_file(path, follow_folder=False) as stream:
         stream.write(canonical(value).encode() + b"\n")
 
 
 class NullWriter:
-    """Writes nothing: a rank that is not the first takes the same readings, and only the first writes them."""
+    """Writes nothing, for ranks other than the first: all ranks take the same readings, and the first writes them."""
 
     def note(self, reading: Mapping[str, Any]) -> None:
-        """Write a reading."""
+        """Write a reading.
+
+        Args:
+            reading: Values by name; ``"step"`` is among them.
+        """
 
     def keep(self, weights: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> None:
-        """Write the weights of the best reading so far."""
+        """Write the weights of the best reading so far.
+
+        Args:
+            weights: Weights by name.
+            metadata: The ``"step"`` of the weights, and the value of the metric.
+        """
 
     def commit(self, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any], turn: int) -> None:
-        """Write a checkpoint from which the run can be resumed."""
+        """Write a checkpoint from which the run can be resumed.
+
+        Args:
+            tensors: The state's tensors by name.
+            metadata: The rest of the state, as values that JSON can hold; ``"step"`` is among them.
+            turn: Number of the checkpoint; even and odd numbers use different files.
+        """
 
     def close(self) -> None:
         """Close the files."""
@@ -68,15 +99,15 @@ class NullWriter:
 class RunWriter(NullWriter):
     """Writes the readings and checkpoints of a run, or of a `surefoot.Tracker`, in its folder.
 
-    The journals are first cut to ``offsets``: what lies behind was never committed.
+    The journals are first cut to ``offsets``: bytes behind an offset were never committed.
 
     Args:
         folder: The run's folder, which exists and whose files were checked.
         offsets: Where the journals of numbers and of arrays end, as the checkpoint says.
-        timed: Whether the time and memory of each reading are written, too.
+        timed: Whether the time and the peak memory of each reading are written, too.
 
     Raises:
-        StorageFault: If a journal is corrupted before its offset, so that the run cannot go on.
+        StorageFault: If a journal is corrupted before its offset, so that the run cannot be resumed.
     """
 
     def __init__(self, folder: Path, offsets: tuple[int, int] = (0, 0), timed: bool = True) -> None:
@@ -112,13 +143,7 @@ class RunWriter(NullWriter):
         save_best(self._folder, weights, metadata)
 
     def commit(self, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any], turn: int) -> None:
-        """Write a checkpoint from which the run can be resumed; it names the ends of the journals.
-
-        Args:
-            tensors: The state's tensors by name.
-            metadata: The rest of the state, as values that JSON can hold; ``"step"`` is among them.
-            turn: Counts checkpoints: two files take turns.
-        """
+        """Write a checkpoint from which the run can be resumed, with the offsets of the journals."""
         self.sync()
         save_checkpoint(self._folder, tensors, {**metadata, "offsets": self.offsets}, turn)
 
@@ -135,5 +160,5 @@ class RunWriter(NullWriter):
 
 
 def _peak_memory() -> float:
-    unit = 1 if sys.platform == "darwin" else 1024  # bytes there, kilobytes elsewhere
+    unit = 1 if sys.platform == "darwin" else 1024  # macOS counts bytes, Linux kilobytes
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
