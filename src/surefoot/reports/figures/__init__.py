@@ -1,1 +1,1 @@
-"""A figure's data, one pure function each; the page draws them with plotly, papers with matplotlib."""
+"""The data of every figure as one pure function; the page draws the data with plotly, papers with matplotlib."""

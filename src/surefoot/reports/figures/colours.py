@@ -1,4 +1,4 @@
-"""Colours that colour-blind readers tell apart: one a method, lighter and darker for its learning rates; dashes."""
+"""Colours for colour-blind readers: one per method, lighter and darker for its learning rates; dashes."""
 
 from __future__ import annotations
 
@@ -19,18 +19,25 @@ Look = tuple[str, str]
 
 
 def looks(lines: Sequence[tuple[str, float]]) -> list[Look]:
-    """Colour and dash of each line, given as (method, learning rate).
+    """Choose colour and dash of every line.
 
-    Methods take the palette in order of appearance, then again with another dash. Among a method's rates the smallest
-    is the lightest, the largest the darkest; a single rate has the palette's own colour. A method with a colour in the
-    registry has that one.
+    Methods take the palette in order of appearance, then the palette again with another dash. The smallest rate of a
+    method is the lightest, the largest the darkest. A single rate has the palette's own colour. A method with a colour
+    in the registry has that colour.
 
-    >>> looks([("SGD", 0.1), ("SAM", 0.1)])
-    [('#0072b2', 'solid'), ('#d55e00', 'solid')]
+    Args:
+        lines: method and learning rate of every line; NaN for an unknown rate.
+
+    Returns:
+        Colour as ``#rrggbb`` and name of the dash, for every line.
+
+    Example:
+        >>> looks([("SGD", 0.1), ("SAM", 0.1)])
+        [('#0072b2', 'solid'), ('#d55e00', 'solid')]
     """
     methods = list(dict.fromkeys(method for method, _ in lines))
     rates = {name: sorted({r for m, r in lines if m == name and math.isfinite(r)}) for name in methods}
-    found = []
+    line_looks = []
     for method, rate in lines:
         place = methods.index(method)
         known = rates[method]
@@ -38,35 +45,43 @@ def looks(lines: Sequence[tuple[str, float]]) -> list[Look]:
         if len(known) > 1 and rate in known:
             shade = 2 * known.index(rate) / (len(known) - 1) - 1  # −1 lightest, 1 darkest
         dash = _DASHES[place // len(PALETTE) % len(_DASHES)]
-        found.append((_shaded(_own(method) or PALETTE[place % len(PALETTE)], shade), dash))
-    return found
+        line_looks.append((_shaded(_own(method) or PALETTE[place % len(PALETTE)], shade), dash))
+    return line_looks
 
 
 def _own(method: str) -> str | None:
-    """The colour that the registry gives a method, which a figure may write in capitals."""
+    """The colour of a method in the registry; a figure may write the method in capitals."""
     entry = OPTIMIZERS.get(method.lower()) or LOSSES.get(method.lower())
     return None if entry is None else entry.colour
 
 
 def setting_looks(settings: Sequence[Sequence[str]]) -> list[Look]:
-    """Colour and dash of each setting, given by its words: its colour says the first, its dash the others.
+    """Choose colour and dash of every setting by its words: the first word gives the colour, the other words the dash.
 
-    The dash says nothing where the colours tell all. Where both tell too little, each setting takes the next look.
+    If the first words are all different, every dash is solid. If colours and dashes are too few, every setting takes
+    the next look.
 
-    >>> setting_looks([("SGD", "dropout"), ("SAM", "dropout"), ("SGD", "ensemble")])
-    [('#0072B2', 'solid'), ('#D55E00', 'solid'), ('#0072B2', 'dash')]
+    Args:
+        settings: words of every setting, at least one each.
+
+    Returns:
+        Colour as ``#rrggbb`` and name of the dash, for every setting.
+
+    Example:
+        >>> setting_looks([("SGD", "dropout"), ("SAM", "dropout"), ("SGD", "ensemble")])
+        [('#0072B2', 'solid'), ('#D55E00', 'solid'), ('#0072B2', 'dash')]
     """
     firsts = list(dict.fromkeys(words[0] for words in settings))
     others = list(dict.fromkeys(tuple(words[1:]) for words in settings))
-    told = len(firsts) == len(settings)
-    found = [(firsts.index(words[0]), 0 if told else others.index(tuple(words[1:]))) for words in settings]
-    if len(set(found)) == len(found) and all(c < len(PALETTE) and d < len(_DASHES) for c, d in found):
-        return [(PALETTE[colour], _DASHES[dash]) for colour, dash in found]
+    distinct = len(firsts) == len(settings)
+    places = [(firsts.index(words[0]), 0 if distinct else others.index(tuple(words[1:]))) for words in settings]
+    if len(set(places)) == len(places) and all(c < len(PALETTE) and d < len(_DASHES) for c, d in places):
+        return [(PALETTE[colour], _DASHES[dash]) for colour, dash in places]
     return looks([(str(place), math.nan) for place in range(len(settings))])
 
 
 def _shaded(colour: str, shade: float) -> str:
-    """Up to half the way to white below 0, up to a third of it to black above."""
+    """Mix the colour with white (shade below 0, up to half) or with black (shade above 0, up to a third)."""
     parts = [int(colour[place : place + 2], 16) for place in (1, 3, 5)]
     if shade < 0:
         parts = [round(part + (255 - part) * 0.5 * -shade) for part in parts]

@@ -1,4 +1,4 @@
-"""What figures call things: numbers by their Greek letters, learning rates as a study writes them, how many seeds."""
+"""Names in figures: Greek letters of numbers, learning rates as a study writes them, numbers of seeds."""
 
 from __future__ import annotations
 
@@ -18,16 +18,34 @@ _LETTERS = {
 
 
 def letter(axis: str) -> str:
-    """The letter that the papers have for a study's axis; its own name where they have none.
+    """Give the papers' letter for an axis.
 
-    >>> letter("rho"), letter("lr"), letter("width")
-    ('ρ', 'η', 'width')
+    Args:
+        axis: name of the axis.
+
+    Returns:
+        The letter; the axis' name if the papers have no letter.
+
+    Example:
+        >>> letter("rho"), letter("lr"), letter("width")
+        ('ρ', 'η', 'width')
     """
     return _LETTERS.get(axis, axis)
 
 
 def value_of(text: str) -> float:
-    """``0.05`` and ``2/70`` as numbers; NaN for a name."""
+    """Parse ``0.05`` and ``2/70`` as numbers.
+
+    Args:
+        text: the text.
+
+    Returns:
+        The number; NaN if the text is not a number.
+
+    Example:
+        >>> value_of("0.05"), value_of("SAM")
+        (0.05, nan)
+    """
     try:
         return float(number_of(text))
     except (ValueError, BadInput):
@@ -35,7 +53,14 @@ def value_of(text: str) -> float:
 
 
 def rate_text(run: RunFacts) -> str:
-    """``η = 2/70`` where the run's study writes its learning rate so, else three digits of it."""
+    """Write a learning rate: ``η = 2/70`` if the run's study writes the rate as 2/70, otherwise three digits.
+
+    Args:
+        run: the run.
+
+    Returns:
+        The text.
+    """
     shown = run.place.axes.get("lr", "")
     if math.isclose(value_of(shown), run.rate):
         return f"η = {shown}"
@@ -43,10 +68,17 @@ def rate_text(run: RunFacts) -> str:
 
 
 def setting_text(axes: Mapping[str, str]) -> str:
-    """A study's axes but the seed: names as they are, then numbers with their letters.
+    """Write a study's axes without the seed: names first, then numbers with their letters.
 
-    >>> setting_text({"method": "SAM", "rho": "0.05", "seed": "1"})
-    'SAM, ρ = 0.05'
+    Args:
+        axes: value of every axis, as text.
+
+    Returns:
+        The text.
+
+    Example:
+        >>> setting_text({"method": "SAM", "rho": "0.05", "seed": "1"})
+        'SAM, ρ = 0.05'
     """
     chosen = {axis: text for axis, text in axes.items() if axis != "seed"}
     numbers = [f"{letter(axis)} = {text}" for axis, text in chosen.items() if math.isfinite(value_of(text))]
@@ -55,30 +87,59 @@ def setting_text(axes: Mapping[str, str]) -> str:
 
 
 def setting_words(run: RunFacts, label: str) -> list[str]:
-    """What each axis but the seed is; the setting's label where there are none."""
+    """List the value of every axis without the seed.
+
+    Args:
+        run: the run.
+        label: the word for a run without such axes.
+
+    Returns:
+        The words.
+    """
     return [text for axis, text in run.place.axes.items() if axis != "seed"] or [label]
 
 
 def run_text(run: RunFacts) -> str:
-    """Method, setting and seed of one run."""
+    """Write method, setting and seed of a run.
+
+    Args:
+        run: the run.
+
+    Returns:
+        The text.
+    """
     setting = setting_text(run.place.axes)
     method = "" if run.place.method and setting else run.method  # a method that is an axis is part of the setting
     seed = "" if run.seed is None else f"seed {run.seed}"
-    return ", ".join(each for each in (method, setting, seed) if each)
+    return ", ".join(text for text in (method, setting, seed) if text)
 
 
 def seeds_text(counts: Iterable[int]) -> str:
-    """How many runs there are of each setting.
+    """Write how many runs the settings have.
 
-    >>> seeds_text([3, 3]), seeds_text([2, 3, 3]), seeds_text([1])
-    ('3 seeds', '2 to 3 seeds', '1 seed')
+    Args:
+        counts: number of runs of every setting, at least one setting.
+
+    Returns:
+        The text.
+
+    Example:
+        >>> seeds_text([3, 3]), seeds_text([2, 3, 3]), seeds_text([1])
+        ('3 seeds', '2 to 3 seeds', '1 seed')
     """
-    found = sorted(counts)
-    least, most = found[0], found[-1]
-    return f"{'' if least == most else f'{least} to '}{most} seed{'' if most == 1 else 's'}"
+    ordered = sorted(counts)
+    low, high = ordered[0], ordered[-1]
+    return f"{'' if low == high else f'{low} to '}{high} seed{'' if high == 1 else 's'}"
 
 
 def mean_text(counts: Iterable[int]) -> str:
-    """Over how many runs of each setting a mean is taken; of one run it is none."""
+    """Write over how many runs the mean of a setting is taken; a single run needs no mean.
+
+    Args:
+        counts: number of runs of every setting, at least one setting.
+
+    Returns:
+        The text.
+    """
     seeds = seeds_text(counts)
     return seeds if seeds == "1 seed" else f"mean over {seeds}"

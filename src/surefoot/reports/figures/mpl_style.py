@@ -1,4 +1,4 @@
-"""What all of matplotlib's figures share: lines, legends, names that a font can draw."""
+"""What all figures by matplotlib share: lines, legends, names that a font can draw."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ __all__ = [
     "draw_legend",
     "draw_line",
     "draw_panel",
+    "drawable",
     "first_few",
     "gap",
     "named",
     "new_figure",
-    "said",
     "sample",
 ]
 
@@ -48,36 +48,58 @@ STYLE: Any = {
     "xtick.major.width": 0.6, "ytick.major.width": 0.6, "lines.linewidth": 0.9, "axes.spines.top": False,
     "axes.spines.right": False, "hatch.linewidth": 0.5, "svg.hashsalt": "surefoot", "pdf.fonttype": 42,
 }  # fmt: skip
-LABEL = 80  # letters of a setting's name
-_LONGEST = 40  # letters of a title
-_WIDE = 1000  # greatest by least value from which a linear scale would hide the small ones
+LABEL = 80  # characters of a setting's name
+_LONGEST = 40  # characters of a title
+_WIDE = 1000  # ratio of maximum to minimum from which a linear scale would hide small values
 
 Drawn = tuple[RunFacts, Look]
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure of so many inches."""
+    """Make an empty figure.
+
+    Args:
+        width: width in inches.
+        height: height in inches.
+
+    Returns:
+        The figure.
+    """
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained")
 
 
 def draw_line(axes: Axes, drawn: Drawn, name: str, **own: Any) -> None:
-    """A quantity of one run over its steps, where the run has it."""
+    """Draw a quantity of one run over its steps, if the run has the quantity.
+
+    Args:
+        axes: axes of matplotlib.
+        drawn: the run with its look.
+        name: name of the quantity.
+        own: properties of the line, which override the look.
+    """
     run, (colour, dash) = drawn
     steps, values = curve(run, name)
     if len(steps):
         axes.plot(steps, values, **{"color": colour, "linestyle": DASHES[dash], **own})
 
 
-def draw_panel(axes: Axes, each: Panel, chosen: Sequence[Drawn], part: str) -> None:
-    """The panel's curves; a scale that may be logarithmic is so where its values span a wide range."""
-    for one in chosen:
-        draw_line(axes, one, each.key(part), label=rate_text(one[0]))
-    values = [curve(run, each.key(part))[1] for run, _ in chosen]
-    if each.log and _is_wide(np.concatenate(values)):
+def draw_panel(axes: Axes, panel: Panel, chosen: Sequence[Drawn], part: str) -> None:
+    """Draw the curves of a panel; a scale may be logarithmic if its values span a wide range.
+
+    Args:
+        axes: axes of matplotlib.
+        panel: the panel; ``log`` allows a logarithmic scale.
+        chosen: runs with their looks.
+        part: ``"train"`` or ``"test"``.
+    """
+    for run_and_look in chosen:
+        draw_line(axes, run_and_look, panel.key(part), label=rate_text(run_and_look[0]))
+    values = [curve(run, panel.key(part))[1] for run, _ in chosen]
+    if panel.log and _is_wide(np.concatenate(values)):
         axes.set_yscale("log")  # three powers of ten at least, so these alone are labelled
-    axes.set_ylabel(each.title.replace("Gauss–Newton", "GN"))
+    axes.set_ylabel(panel.title.replace("Gauss–Newton", "GN"))
 
 
 def _is_wide(values: Floats) -> bool:
@@ -85,7 +107,13 @@ def _is_wide(values: Floats) -> bool:
 
 
 def draw_legend(axes: Axes, below: bool = False, **own: Any) -> None:
-    """Each name once, beside the axes in one column or below them: what lies over curves hides them."""
+    """Draw a legend with every name once, beside or below the axes, where the legend hides no curve.
+
+    Args:
+        axes: axes of matplotlib.
+        below: whether the legend is below the axes, not beside the axes in one column.
+        own: options of the legend.
+    """
     place: Any = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
     if below:
         place = {"loc": "upper center", "bbox_to_anchor": (0.5, 0), "borderaxespad": 5}  # letters high: ticks, a label
@@ -95,7 +123,13 @@ def draw_legend(axes: Axes, below: bool = False, **own: Any) -> None:
 
 
 def draw_key(figure: Figure, names: Mapping[str, Any], *notes: str) -> None:
-    """A legend of the whole figure, which grows by it: handles by their names, and notes, where they are not empty."""
+    """Draw a legend of the whole figure, and make the figure higher by the legend's height.
+
+    Args:
+        figure: the figure.
+        names: handles by their names.
+        notes: sentences of the title; empty notes are left out.
+    """
     title = "; ".join(note for note in notes if note)
     longest = max(map(len, names), default=0)
     room = max(1, int(figure.get_figwidth() / (0.4 + 0.045 * longest)))  # inches of a handle and of a letter
@@ -107,11 +141,18 @@ def draw_key(figure: Figure, names: Mapping[str, Any], *notes: str) -> None:
 
 
 def named(axes: Axes) -> dict[str, Any]:
-    """The first handle of each name that the axes' lines have."""
-    found: dict[str, Any] = {}
+    """Collect the first handle of every name in the axes.
+
+    Args:
+        axes: axes of matplotlib.
+
+    Returns:
+        Handles by their names.
+    """
+    handles: dict[str, Any] = {}
     for handle, name in zip(*axes.get_legend_handles_labels(), strict=True):
-        found.setdefault(name, handle)
-    return found
+        handles.setdefault(name, handle)
+    return handles
 
 
 def _plainly(legend: Legend) -> None:
@@ -120,24 +161,57 @@ def _plainly(legend: Legend) -> None:
 
 
 def sample(**own: Any) -> Line2D:
-    """A line for a legend."""
+    """Make a line for a legend.
+
+    Args:
+        own: properties of the line, which override grey.
+
+    Returns:
+        The line.
+    """
     from matplotlib.lines import Line2D
 
     return Line2D([], [], **{"color": QUIET, **own})
 
 
-def said(name: str, longest: int = _LONGEST) -> str:
-    """A name that a font can draw and an SVG file can hold."""
+def drawable(name: str, longest: int = _LONGEST) -> str:
+    """Make a name that a font can draw and an SVG file can hold.
+
+    Args:
+        name: the name.
+        longest: maximum number of characters; longer names are cut.
+
+    Returns:
+        The name.
+    """
     text = plain(name)
-    text = f" {text}" if text.startswith("_") else text  # matplotlib leaves such names out of legends
+    text = (
+        f" {text}" if text.startswith("_") else text
+    )  # matplotlib leaves names with a leading underscore out of legends
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
-def first_few(names: Sequence[Any], most: int = 8) -> tuple[list[Any], str]:
-    """What has room, and how many of all that are where some are left out."""
-    return list(names[:most]), f"the first {most} of {len(names)}" if len(names) > most else ""
+def first_few(names: Sequence[Any], limit: int = 8) -> tuple[list[Any], str]:
+    """Keep as many items as have room.
+
+    Args:
+        names: the items.
+        limit: maximum number of items.
+
+    Returns:
+        The items, and a note on how many of all are shown; the note is empty if all are shown.
+    """
+    return list(names[:limit]), f"the first {limit} of {len(names)}" if len(names) > limit else ""
 
 
 def gap(high: float, low: float) -> float:
-    """The length of one arm of an interval; 0 where an end is not known."""
+    """Compute the length of one arm of an interval.
+
+    Args:
+        high: upper end.
+        low: lower end.
+
+    Returns:
+        The length, at least 0; 0 if an end is not finite.
+    """
     return max(0.0, high - low) if math.isfinite(high) and math.isfinite(low) else 0.0

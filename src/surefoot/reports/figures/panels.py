@@ -1,4 +1,4 @@
-"""The panels of trajectories: which quantities, under which titles, on which scale."""
+"""The panels of trajectories: quantities, titles and scales."""
 
 from __future__ import annotations
 
@@ -11,7 +11,16 @@ __all__ = ["BOUNDS", "PANELS", "Panel", "Statement", "drawn", "final_quantities"
 
 @dataclass(frozen=True)
 class Panel:
-    """A quantity over the steps: its columns on the training and on the test set, "" where it is not read there."""
+    """A quantity over the steps.
+
+    Attributes:
+        name: name of the quantity.
+        title: title of the panel.
+        unit: description of the values.
+        train: column on the training set; empty if the quantity is not read there.
+        test: column on the test set; empty if the quantity is not read there.
+        log: whether the scale may be logarithmic.
+    """
 
     name: str
     title: str
@@ -21,7 +30,14 @@ class Panel:
     log: bool
 
     def key(self, part: str) -> str:
-        """The name of its column on a part: train or test."""
+        """Give the name of the column on a part of the data.
+
+        Args:
+            part: ``"train"`` or ``"test"``.
+
+        Returns:
+            The name; empty if the quantity is not read there.
+        """
         return self.train if part == "train" else self.test
 
 
@@ -46,7 +62,14 @@ PANELS = (
 
 @dataclass(frozen=True)
 class Statement:
-    """A theorem's inequality over the steps: its left side, and the names of its right sides."""
+    """The inequality of a theorem over the steps.
+
+    Attributes:
+        title: title of the panel.
+        left: column of the left side.
+        printed: column of the right side as published.
+        tight: column of the tighter right side.
+    """
 
     title: str
     left: str
@@ -54,7 +77,7 @@ class Statement:
     tight: str
 
 
-# What `surefoot.training.bounds` writes down.
+# The columns that `surefoot.training.bounds` writes.
 BOUNDS = (
     Statement("Theorem 4.1 (i): ECE by margins", "train.ece", "train.bound.ece.printed", "train.bound.ece.tight"),
     Statement(
@@ -70,8 +93,8 @@ BOUNDS = (
 
 _ENDS = (
     "test.tce", "temperature", "sharpness", "hessian", "batch_sharpness", "threshold", "loss",
-    *(bound for each in BOUNDS for bound in (each.printed, each.tight)),
-    *(bound.replace("bound", "slack") for each in BOUNDS for bound in (each.printed, each.tight)),
+    *(bound for statement in BOUNDS for bound in (statement.printed, statement.tight)),
+    *(bound.replace("bound", "slack") for statement in BOUNDS for bound in (statement.printed, statement.tight)),
 )  # fmt: skip
 
 _COLUMNS = {name for panel in PANELS for name in (panel.train, panel.test) if name} | {
@@ -82,16 +105,34 @@ _COLUMNS = {name for panel in PANELS for name in (panel.train, panel.test) if na
 
 
 def final_quantities() -> list[str]:
-    """What is shown of a run's last reading."""
+    """List the quantities of the last reading that a page shows.
+
+    Returns:
+        The names.
+    """
     of_part = (*tracked_metrics("train"), "confidence", "margin", "log_q")
     return [*(f"{part}.{name}" for part in ("test", "train") for name in of_part), *_ENDS]
 
 
 def wanted(name: str) -> bool:
-    """Whether a column is drawn, or needed to tell how a run ended."""
+    """Check whether a column is drawn, or needed to describe how a run ended.
+
+    Args:
+        name: name of the column.
+
+    Returns:
+        True if the column is read.
+    """
     return drawn(name) or name in ("diverged", "train.regime")
 
 
 def drawn(name: str) -> bool:
-    """Whether a column is drawn over the steps."""
+    """Check whether a column is drawn over the steps.
+
+    Args:
+        name: name of the column.
+
+    Returns:
+        True if the column is drawn.
+    """
     return name in _COLUMNS or name.startswith("train.bound.")

@@ -1,4 +1,4 @@
-"""The papers' figures drawn by matplotlib from the runs of a folder, each as PDF, SVG and PNG."""
+"""The papers' figures, drawn by matplotlib from the runs of a folder, as PDF, SVG and PNG files."""
 
 from __future__ import annotations
 
@@ -27,11 +27,23 @@ if TYPE_CHECKING:
 __all__ = ["save_figures"]
 
 _FORMATS = ("pdf", "svg", "png")
-_MOST = 200  # runs; more lines than that show nothing
+_MOST = 200  # runs; a figure with more lines shows nothing
 
 
 def save_figures(folder: Path, out: Path) -> tuple[list[Path], dict[str, str]]:
-    """Write what the runs hold; the paths without suffix, and why the others were left out."""
+    """Write the figures that the runs of a folder have the readings for.
+
+    Args:
+        folder: a run, a study, or a folder of runs and studies; the first 200 runs are drawn.
+        out: folder of the figures.
+
+    Returns:
+        The paths of the figures without suffix, and why every other figure was left out.
+
+    Raises:
+        BadInput: if there is no run in the folder.
+        StorageFault: if the folder of the figures cannot be made.
+    """
     from matplotlib import rc_context
 
     runs = [read_run(place) for place in places(folder.resolve())[:_MOST]]
@@ -55,7 +67,7 @@ def save_figures(folder: Path, out: Path) -> tuple[list[Path], dict[str, str]]:
             for kind in _FORMATS:
                 buffer = io.BytesIO()
                 dated = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {}}[kind]
-                figure.savefig(buffer, format=kind, dpi=200, metadata=dated)  # the same runs give the same bytes
+                figure.savefig(buffer, format=kind, dpi=200, metadata=dated)  # the same runs give byte-identical files
                 with replace_file(out / f"{name}.{kind}") as stream:
                     stream.write(buffer.getvalue())
             written.append(out / name)
@@ -63,9 +75,9 @@ def save_figures(folder: Path, out: Path) -> tuple[list[Path], dict[str, str]]:
 
 
 def _plan(drawn: Sequence[Drawn]) -> Iterator[tuple[str, Callable[[], Figure | None], str]]:
-    """Names, makers, and what is missing where a maker has nothing to draw."""
+    """Names, functions that draw, and the missing readings if a function has nothing to draw."""
     everything = drawn
-    drawn = [each for each in drawn if len(each[0].columns) > 1]  # a deep ensemble is read once, at its end
+    drawn = [pair for pair in drawn if len(pair[0].columns) > 1]  # a deep ensemble is read once, at its end
     names = list(dict.fromkeys(run.method for run, _ in drawn))
     once = "every run was read once, at its end, as deep ensembles are" if everything and not drawn else ""
     readings = once or "no run has calibration and curvature readings"
@@ -73,7 +85,7 @@ def _plan(drawn: Sequence[Drawn]) -> Iterator[tuple[str, Callable[[], Figure | N
     yield "morosini2026-figure-a1-portrait", lambda: portraits(drawn, names), readings
     yield "morosini2026-table-1-horizon", lambda: horizons(drawn, names), readings
     for name, stem in zip(names, _stems(names), strict=True):
-        chosen = [each for each in drawn if each[0].method == name]
+        chosen = [pair for pair in drawn if pair[0].method == name]
         yield f"morosini2026-figure-a2-{stem}", lambda chosen=chosen: method(chosen), readings  # type: ignore[misc]
     yield "tan2026-figure-1-confidence", lambda: confidence(drawn), once or "no histograms; turn on track.histograms"
     yield "tan2026-figure-2-ascent", lambda: ascent(drawn), once or "no run of SAM or CSAM"
@@ -83,10 +95,10 @@ def _plan(drawn: Sequence[Drawn]) -> Iterator[tuple[str, Callable[[], Figure | N
 
 
 def _stems(names: Sequence[str]) -> list[str]:
-    """Parts of file names for methods; where two would be the same, the later ones are numbered."""
-    found: list[str] = []
+    """Parts of file names for methods; if two names are the same, the later name is numbered."""
+    stems: list[str] = []
     for name in names:
         stem = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:60] or "method"
         numbered = (f"{stem}-{place}" for place in itertools.count(2))
-        found.append(next(each for each in itertools.chain([stem], numbered) if each not in found))
-    return found
+        stems.append(next(candidate for candidate in itertools.chain([stem], numbered) if candidate not in stems))
+    return stems

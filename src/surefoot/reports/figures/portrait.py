@@ -14,12 +14,21 @@ __all__ = ["correlations", "horizon", "portrait"]
 
 
 def portrait(run: RunFacts, part: str = "train", sharpness: str = "sharpness") -> dict[str, list[float]]:
-    """``sharpness``, ``ece`` and ``step`` of the readings that hold both; the first and last are start and end."""
+    """Read the path of a run through sharpness and ECE.
+
+    Args:
+        run: the run.
+        part: ``"train"`` or ``"test"``: the data of the ECE.
+        sharpness: column of the sharpness.
+
+    Returns:
+        Lists ``step``, ``sharpness`` and ``ece`` of the readings that have both quantities.
+    """
     columns = run.columns.numbers
-    found = [columns.get(name) for name in ("step", sharpness, f"{part}.ece")]
-    if any(column is None for column in found):
+    needed = [columns.get(name) for name in ("step", sharpness, f"{part}.ece")]
+    if any(column is None for column in needed):
         return {"step": [], "sharpness": [], "ece": []}
-    values = np.stack([column for column in found if column is not None])
+    values = np.stack([column for column in needed if column is not None])
     values = values[:, np.isfinite(values).all(axis=0)]
     return dict(zip(("step", "sharpness", "ece"), values.tolist(), strict=True))
 
@@ -27,32 +36,54 @@ def portrait(run: RunFacts, part: str = "train", sharpness: str = "sharpness") -
 def horizon(
     run: RunFacts, part: str = "train", sharpness: str = "sharpness", fewest: int = 8
 ) -> tuple[list[float], list[float]]:
-    """Steps, and Pearson's r of ECE with sharpness over the readings up to each: Table 1, had training stopped there.
+    """Compute Pearson's r of ECE with sharpness over the readings up to every step.
 
-    From the ``fewest``-th reading on; a correlation of fewer says little.
+    The last value is the entry of Table 1; an earlier value is the entry if training had stopped at that step.
+
+    Args:
+        run: the run.
+        part: ``"train"`` or ``"test"``: the data of the ECE.
+        sharpness: column of the sharpness.
+        fewest: minimum number of readings; a correlation of fewer readings says little.
+
+    Returns:
+        The steps and the correlations, without undefined correlations.
+
+    References:
+        Morosini et al. (2026), "Too Sharp, Too Sure: When Calibration Follows Curvature", Table 1.
     """
     path = portrait(run, part, sharpness)
     ends = range(fewest, len(path["step"]) + 1)
-    found = [(path["step"][end - 1], pearson(path["ece"][:end], path["sharpness"][:end])) for end in ends]
-    found = [(step, value) for step, value in found if math.isfinite(value)]
-    return [step for step, _ in found], [value for _, value in found]
+    points = [(path["step"][end - 1], pearson(path["ece"][:end], path["sharpness"][:end])) for end in ends]
+    points = [(step, value) for step, value in points if math.isfinite(value)]
+    return [step for step, _ in points], [value for _, value in points]
 
 
 def correlations(run: RunFacts) -> dict[str, Any]:
-    """Pearson's r of ECE and KCE with Gauss–Newton sharpness, train and test (Morosini et al. 2026, Table 1).
+    """Compute Pearson's r of ECE and KCE with Gauss–Newton sharpness, on training and test data.
 
-    Also Spearman's ρ of train ECE with it, and by how many readings sharpness leads. The whole journal is used.
+    The result also has Spearman's ρ of train ECE with sharpness, and the number of readings by which sharpness leads.
+    The computation uses the whole journal.
+
+    Args:
+        run: the run.
+
+    Returns:
+        The finite correlations by ``train.ece``, ``train.kce``, ``test.ece``, ``test.kce``, ``spearman`` and ``lead``.
+
+    References:
+        Morosini et al. (2026), "Too Sharp, Too Sure: When Calibration Follows Curvature", Table 1.
     """
     columns = run.columns.numbers
-    found = {name: number(run.correlations.get(name)) for name in _NAMES}
+    values = {name: number(run.correlations.get(name)) for name in _NAMES}
     for name in _NAMES:
-        if math.isnan(found[name]) and name in columns and "sharpness" in columns:
-            found[name] = pearson(*_pairs(columns[name], columns["sharpness"]))
+        if math.isnan(values[name]) and name in columns and "sharpness" in columns:
+            values[name] = pearson(*_pairs(columns[name], columns["sharpness"]))
     if "train.ece" in columns and "sharpness" in columns:
         ece, sharp = _pairs(columns["train.ece"], columns["sharpness"])
-        found["spearman"] = spearman(ece, sharp)
-        found["lead"] = lead(sharp, ece)[0]
-    return {name: value for name, value in found.items() if math.isfinite(value)}
+        values["spearman"] = spearman(ece, sharp)
+        values["lead"] = lead(sharp, ece)[0]
+    return {name: value for name, value in values.items() if math.isfinite(value)}
 
 
 _NAMES = ("train.ece", "train.kce", "test.ece", "test.kce")

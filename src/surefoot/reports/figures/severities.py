@@ -13,10 +13,10 @@ from surefoot.reports.figures.mpl_style import (
     MARKS,
     Drawn,
     draw_key,
+    drawable,
     first_few,
     gap,
     new_figure,
-    said,
     sample,
 )
 from surefoot.reports.figures.shift import shifted_settings, worst_first
@@ -32,7 +32,16 @@ _PANELS = {"plain": "as trained", "temperature": "after the temperature of clean
 
 
 def shift_figure(drawn: Sequence[Drawn]) -> Figure | None:
-    """ECE from clean to severity 5, beside it after the temperature of clean data, and by kind, the worst on top."""
+    """Draw ECE from clean data to severity 5, as trained and after a temperature, and ECE by kind of corruption.
+
+    The temperature is fitted on clean data. The worst corruption is on top.
+
+    Args:
+        drawn: runs with their looks; the first twelve settings are drawn.
+
+    Returns:
+        The figure; None if no run was read on corrupted images.
+    """
     pairs, note = first_few(shifted_settings([run for run, _ in drawn]), _MOST)
     kinds = worst_first([entry for entry, _ in pairs])
     if not kinds:
@@ -52,10 +61,10 @@ def shift_figure(drawn: Sequence[Drawn]) -> Figure | None:
         known = [at for at, kind in enumerate(kinds) if "ece" in entry["kinds"].get(kind, {})]
         values = [entry["kinds"][kinds[at]]["ece"] for at in known]
         right.plot(values, known, MARKS[dash], color=colour, markersize=3)
-    right.set_yticks(range(len(kinds)), [said(kind.replace("_", " ")) for kind in kinds], parse_math=False)
+    right.set_yticks(range(len(kinds)), [drawable(kind.replace("_", " ")) for kind in kinds], parse_math=False)
     right.invert_yaxis()
     right.set(xlabel="test ECE, mean over severities", xlim=(0, None))
-    key = {said(entry["label"], LABEL): _sample(look) for entry, look in entries}
+    key = {drawable(entry["label"], LABEL): _sample(look) for entry, look in entries}
     counts = [entry["runs"] for entry, _ in entries]
     draw_key(figure, key, note, mean_text(counts), "" if max(counts) == 1 else "bars: 95 % interval of the mean")
     return figure
@@ -67,7 +76,7 @@ def _sample(look: Look) -> Any:
 
 def _severities(axes: Axes, lines: Sequence[tuple[list[dict[str, Any]], Look]]) -> None:
     for place, (rows, (colour, dash)) in enumerate(lines):
-        aside = min(0.08, 0.4 / len(lines)) * (place - (len(lines) - 1) / 2)  # so that no interval covers another
+        aside = min(0.08, 0.4 / len(lines)) * (place - (len(lines) - 1) / 2)  # so that intervals do not overlap
         means, low, high = ([row["ece"][end] for row in rows] for end in ("mean", "low", "high"))
         axes.errorbar(
             [row["severity"] + aside for row in rows],

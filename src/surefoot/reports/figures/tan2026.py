@@ -1,4 +1,4 @@
-"""The figures of Tan et al. (2026): SAM's ascent, temperatures, radius and exponent."""
+"""The figures of Tan et al. (2026): SAM's perturbation, temperatures, radius and exponent."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from surefoot.reports.figures.mpl_style import (
     draw_key,
     draw_legend,
     draw_line,
+    drawable,
     first_few,
     gap,
     named,
     new_figure,
-    said,
     sample,
 )
 from surefoot.reports.runs import RunFacts, number
@@ -50,28 +50,41 @@ _AFTER = "after a temperature"
 
 
 def ascent(drawn: Sequence[Drawn]) -> Figure | None:
-    """Figure 2 from readings of ``ascent``; without them how far it goes, and the factors λ and λ₀."""
-    climbed = next((each for each in drawn if len(curve(each[0], "ascent.kappa_0")[0])), None)
+    """Draw SAM's perturbation during training.
+
+    The figure needs readings of ``ascent``. Without such readings, the figure shows the norm of the perturbation and
+    the factors λ and λ₀.
+
+    Args:
+        drawn: runs with their looks.
+
+    Returns:
+        The figure; None if no run has these readings.
+
+    References:
+        Tan et al. (2026), "Towards Understanding the Calibration Benefits of Sharpness-Aware Minimization", Figure 2.
+    """
+    climbed = next((pair for pair in drawn if len(curve(pair[0], "ascent.kappa_0")[0])), None)
     if climbed is not None:
         return _climb(climbed[0])
     shown = [("rule.epsilon", "‖ε‖"), ("rule.lambda", "λ"), ("rule.lambda0", "λ₀")]
-    chosen = [each for each in drawn if len(curve(each[0], "rule.epsilon")[0])]
+    chosen = [pair for pair in drawn if len(curve(pair[0], "rule.epsilon")[0])]
     if not chosen:
         return None
     figure = new_figure(5.4, 1.8)
     grid = figure.subplots(1, len(shown))
     for axes, (name, title) in zip(grid, shown, strict=True):
         for one in chosen:
-            draw_line(axes, one, name, label=f"{said(one[0].method)}, {rate_text(one[0])}")
+            draw_line(axes, one, name, label=f"{drawable(one[0].method)}, {rate_text(one[0])}")
         axes.set(xlabel="step", title=title)
     draw_key(figure, named(grid[0]), census([run for run, _ in chosen]))
     return figure
 
 
 def _climb(run: RunFacts) -> Figure:
-    """(a) κ_min at θ and θ̃ over training, (b) along the way between them, (c) λ and its lower bound λ₀."""
+    """(a) κ_min at θ and θ̃ over training, (b) κ_min between θ and θ̃, (c) λ and its lower bound λ₀."""
     figure = new_figure(5.4, 2.5)
-    figure.suptitle(said(run_text(run)), fontsize=8, parse_math=False)
+    figure.suptitle(drawable(run_text(run)), fontsize=8, parse_math=False)
     panels = ends, way, factors = figure.subplots(1, 3)
     places_ = [name for place in range(99) if len(curve(run, name := f"ascent.kappa_{place}")[0])]
     along = [curve(run, name) for name in places_]
@@ -97,7 +110,17 @@ def _climb(run: RunFacts) -> Figure:
 
 
 def temperature(drawn: Sequence[Drawn]) -> Figure | None:
-    """Figure 3: ECE before and after temperature scaling at the end, and over training."""
+    """Draw ECE before and after temperature scaling, at the end and over training.
+
+    Args:
+        drawn: runs with their looks; the first twelve settings are drawn.
+
+    Returns:
+        The figure; None if no run has both quantities.
+
+    References:
+        Tan et al. (2026), "Towards Understanding the Calibration Benefits of Sharpness-Aware Minimization", Figure 3.
+    """
     from matplotlib.patches import Patch
 
     groups = [[run for run in group if run.outcome in ("finished", "tracked")]
@@ -105,7 +128,7 @@ def temperature(drawn: Sequence[Drawn]) -> Figure | None:
     groups, note = first_few([group for group in groups if all(_ends(group, name) for name in _ECE)], _SETTINGS)
     if not groups:
         return None
-    names = [said(label, LABEL) for label in labels([group[0] for group in groups])]
+    names = [drawable(label, LABEL) for label in labels([group[0] for group in groups])]
     own = setting_looks([setting_words(group[0], name) for group, name in zip(groups, names, strict=True)])
     figure = new_figure(6.6 + 0.045 * max(map(len, names)), max(2.2, 0.8 + 0.2 * len(groups)))
     banded = len(groups) <= _BANDS
@@ -135,8 +158,8 @@ _ECE = ("test.ece", "test.tce")
 
 
 def _ends(group: Sequence[RunFacts], name: str) -> list[float]:
-    found = [number(run.final.get(name)) for run in group]
-    return [value for value in found if math.isfinite(value)]
+    values = [number(run.final.get(name)) for run in group]
+    return [value for value in values if math.isfinite(value)]
 
 
 def _bars(axes: Axes, groups: Sequence[Sequence[RunFacts]], own: Sequence[Look]) -> None:
@@ -153,17 +176,28 @@ def _hatched(colour: str) -> dict[str, Any]:
 
 
 def sweep_figure(drawn: Sequence[Drawn]) -> Figure | None:
-    """Figures S5 and S6: accuracy, ECE and entropy at the end along ρ, γ or any other axis of numbers."""
-    found, note = first_few(sweeps([run for run, _ in drawn]), 4)
-    if not found:
+    """Draw accuracy, ECE and entropy at the end of training along ρ, γ or another axis of numbers.
+
+    Args:
+        drawn: runs with their looks; the first four axes are drawn.
+
+    Returns:
+        The figure; None if no axis has three numbers.
+
+    References:
+        Tan et al. (2026), "Towards Understanding the Calibration Benefits of Sharpness-Aware Minimization", Figures S5
+        and S6.
+    """
+    shown, note = first_few(sweeps([run for run, _ in drawn]), 4)
+    if not shown:
         return None
-    figure = new_figure(6.4, 1.7 * len(found) + 0.1)
-    grid = figure.subplots(len(found), 3, squeeze=False)
-    for row, each in zip(grid, found, strict=True):
-        _sweep(row, each)
+    figure = new_figure(6.4, 1.7 * len(shown) + 0.1)
+    grid = figure.subplots(len(shown), 3, squeeze=False)
+    for row, sweep in zip(grid, shown, strict=True):
+        _sweep(row, sweep)
     key = {"as trained": sample(marker="o", markersize=2.5), _AFTER: sample(**_OPEN, markersize=2.5)}
-    after = any(math.isfinite(v) for each in found for line in each.lines for v in line.means["test.tce"])
-    means = mean_text(count for each in found for line in each.lines for count in line.seeds)
+    after = any(math.isfinite(v) for sweep in shown for line in sweep.lines for v in line.means["test.tce"])
+    means = mean_text(count for sweep in shown for line in sweep.lines for count in line.seeds)
     draw_key(figure, key if after else {}, note, means)
     return figure
 
@@ -177,17 +211,19 @@ def _sweep(row: Any, sweep: Sweep) -> None:
         for place, line in enumerate(lines):
             own: Any = {"color": PALETTE[place % len(PALETTE)], "marker": "o", "markersize": 2.5}
             own["linestyle"] = "-" if place < len(PALETTE) else "--"
-            axes.plot(line.values, line.means[names[0]], label=said(line.label or sweep.study, LABEL), **own)
+            axes.plot(line.values, line.means[names[0]], label=drawable(line.label or sweep.study, LABEL), **own)
             for name in names[1:]:
                 axes.plot(line.values, line.means[name], **(own | _OPEN))
         axes.set_ylabel(title)
-        axes.set_xlabel(said(letter(sweep.axis)), parse_math=False)
+        axes.set_xlabel(drawable(letter(sweep.axis)), parse_math=False)
         values = sorted({value for line in lines for value in line.values})
         if values[0] > 0:
             axes.set_xscale("log")
             if len(values) <= 5:  # more would be written over one another; powers of ten then
                 axes.minorticks_off()
-                axes.set_xticks(values, [said(sweep.texts[value]) for value in values], rotation=30, parse_math=False)
+                axes.set_xticks(
+                    values, [drawable(sweep.texts[value]) for value in values], rotation=30, parse_math=False
+                )
     draw_legend(row[-1], title=note)
 
 
@@ -200,7 +236,14 @@ _MEASURED = (
 
 @dataclass(frozen=True)
 class Line:
-    """What the other axes are, the axis's values from the smallest, how many seeds were read there, measures' means."""
+    """The runs along an axis that agree on all other axes.
+
+    Attributes:
+        label: values of the other axes.
+        values: values of the axis, in increasing order.
+        seeds: number of runs at every value.
+        means: mean of every measure at every value.
+    """
 
     label: str
     values: list[float]
@@ -210,7 +253,14 @@ class Line:
 
 @dataclass(frozen=True)
 class Sweep:
-    """One axis of one study, and how the study writes its values."""
+    """One axis of one study.
+
+    Attributes:
+        study: name of the study.
+        axis: name of the axis.
+        lines: the lines.
+        texts: values of the axis as the study writes them.
+    """
 
     study: str
     axis: str
@@ -219,9 +269,16 @@ class Sweep:
 
 
 def sweeps(runs: Sequence[RunFacts]) -> list[Sweep]:
-    """Every axis along which some runs differ in nothing else but the seed, at three numbers or more."""
+    """Find every axis with at least three numbers along which runs differ only in the number and the seed.
+
+    Args:
+        runs: the runs.
+
+    Returns:
+        The axes with their lines.
+    """
     studied = [run for run in runs if run.place.study and run.place.counted and run.outcome == "finished"]
-    found = []
+    swept = []
     for study, axis in dict.fromkeys((str(run.place.study), axis) for run in studied for axis in run.place.axes):
         groups: dict[str, dict[float, list[RunFacts]]] = {}
         texts: dict[float, str] = {}
@@ -233,14 +290,14 @@ def sweeps(runs: Sequence[RunFacts]) -> list[Sweep]:
                 texts.setdefault(value, text)
         lines = [_line(label, group) for label, group in groups.items() if len(group) >= _FEWEST]
         if lines:
-            found.append(Sweep(study, axis, lines, texts))
-    return found
+            swept.append(Sweep(study, axis, lines, texts))
+    return swept
 
 
 def _line(label: str, group: dict[float, list[RunFacts]]) -> Line:
     values = sorted(group)
     means = {}
     for name in MEASURES:
-        found = [[number(run.final.get(name)) for run in group[value]] for value in values]
-        means[name] = [math.fsum(each) / len(each) for each in found]
+        by_value = [[number(run.final.get(name)) for run in group[value]] for value in values]
+        means[name] = [math.fsum(numbers) / len(numbers) for numbers in by_value]
     return Line(label, values, [len(group[value]) for value in values], means)
