@@ -55,7 +55,7 @@ def test_json_names_every_candidate(files):
 def test_methods_and_pictures(files, method, suffix):
     figure = files / f"figure{suffix}"
     text = output("calibrate", files / "val.csv", files / "test.csv", "--method", method, "--figure", figure)
-    assert "Repair" in text
+    assert "Recalibration" in text
     assert figure.stat().st_size > 1000
 
 
@@ -118,14 +118,14 @@ def test_the_same_names_and_numbers_are_no_conflict(files):
     rename(files / "val.csv", files / "named.csv", "label,logit_cat,logit_dog,logit_eel")
     rename(files / "test.csv", files / "upper.csv", "label,Logit Cat,Logit Dog,Logit Eel")
     for test in ("upper.csv", "test.csv"):
-        assert "Repair" in output("calibrate", files / "named.csv", files / test, "--method", "temperature")
+        assert "Recalibration" in output("calibrate", files / "named.csv", files / test, "--method", "temperature")
 
 
 def test_a_training_set_in_place_of_a_held_out_one_is_told(files):
     p = Predictions.load(files / "val.csv")
     Predictions(p.logits, p.predicted).save(files / "val.csv")
     text = output("calibrate", files / "val.csv", files / "test.csv", "--method", "temperature")
-    assert "Beware: Every validation row is answered right" in text
+    assert "Beware: Every validation row is classified correctly" in text
     assert "is it the training set?" in text
     Predictions(p.logits, (p.predicted + 1) % 3).save(files / "val.csv")
     found = json.loads(output("calibrate", files / "val.csv", files / "test.csv", "--method", "ets", "--json"))
@@ -139,7 +139,7 @@ def test_impossible_labels_and_few_rows_are_told(files):
     Predictions(z, p.labels).save(files / "test.npz")
     arguments = ("calibrate", files / "val.csv", files / "test.npz", "--method", "temperature")
     text = output(*arguments, "--figure", files / "page.html")
-    assert "NLL goes from inf to inf: infinite before and after, so not to be compared" in text
+    assert "NLL goes from inf to inf: infinite before and after, so not comparable" in text
     assert "2 of 700 rows give their label probability 0 before and 2 after" in text
     assert "nan" not in text
     assert "+nan" not in (files / "page.html").read_text()

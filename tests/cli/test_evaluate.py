@@ -62,7 +62,7 @@ def test_calibrated_models_are_seldom_called_over_or_under_confident(n, least):
 def test_every_row_right_is_no_proof(tmp_path):
     Predictions(np.tile([np.log(999.0), 0], (1000, 1)), np.zeros(1000, int)).save(tmp_path / "p.npz")
     text = " ".join(output("evaluate", tmp_path / "p.npz").split())
-    assert "Neither over- nor under-confident" in text
+    assert "Neither over- nor underconfident" in text
     assert "rule of three" in text
     assert "-0.0000" not in text.replace("-0.0 to", "")
 
@@ -87,7 +87,7 @@ def test_the_table_for_people(file):
     assert "400 predictions of 4 classes" in text
     for name in metrics.summary(Predictions.load(file)):
         assert name in text
-    assert "Over-confident: it claims" in text
+    assert "Overconfident: the mean confidence is" in text
     assert "more than noise" in text
     assert "temperature above 1" in text
     assert "(0.9333, 1.0000]" in text
@@ -95,7 +95,7 @@ def test_the_table_for_people(file):
 
 @pytest.mark.parametrize(
     ("gap", "says"),
-    [(0.0, "Neither over- nor under-confident"), (0.2, "Over-confident"), (-0.2, "Under-confident")],
+    [(0.0, "Neither over- nor underconfident"), (0.2, "Overconfident"), (-0.2, "Underconfident")],
 )
 def test_the_verdict_names_the_direction(tmp_path, gap, says):
     random = np.random.default_rng(0)
@@ -103,7 +103,7 @@ def test_the_verdict_names_the_direction(tmp_path, gap, says):
     binary_predictions(c, random.random(2000) < c - gap).save(tmp_path / "p.csv")
     text = " ".join(output("evaluate", tmp_path / "p.csv").split())
     assert says in text
-    assert ("cannot be told from noise" in text) == (gap == 0)
+    assert ("cannot be distinguished from noise" in text) == (gap == 0)
 
 
 @pytest.mark.parametrize("suffix", [".svg", ".png", ".pdf", ".html"])

@@ -1,4 +1,4 @@
-"""`evaluate`: what ``surefoot evaluate`` prints, as an object that prints itself."""
+"""`evaluate`: the output of ``surefoot evaluate`` as an object that prints itself."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Evaluation:
             Keys ``file``, ``n``, ``classes``, ``level``, ``metrics``, ``reliability`` and ``verdict``; NaN (an empty
             bin) is None, and infinities are the strings ``"inf"`` and ``"-inf"``.
         """
-        found: dict[str, Any] = plain_json(
+        values: dict[str, Any] = plain_json(
             {
                 "file": self.name,
                 "n": self.n,
@@ -93,7 +93,7 @@ class Evaluation:
                 },
             }
         )
-        return found
+        return values
 
     def print_to(self, console: Console) -> None:
         """Print the table, the diagram and the sentences.
@@ -152,9 +152,9 @@ class Evaluation:
         return rows
 
     def _entry(self, metric: str) -> dict[str, Any]:
-        value, found = self.metrics[metric], self.intervals.get(metric)
-        low, high = (None, None) if found is None else found
-        method = None if found is None else found.method
+        value, interval = self.metrics[metric], self.intervals.get(metric)
+        low, high = (None, None) if interval is None else interval
+        method = None if interval is None else interval.method
         return {"value": float(value), "low": low, "high": high, "interval": method, **value.facts}
 
 
@@ -193,7 +193,7 @@ def evaluate(
         >>> result.intervals["accuracy"].method
         'Wilson'
         >>> print(result.sentences[2])
-        Fit a temperature above 1 on held-out predictions; it lowers every confidence, and no answer changes.
+        Fit a temperature above 1 on held-out predictions; it lowers every confidence and changes no predicted class.
     """
     check_predictions("p", p)
     table, values = metrics_table(bins), summary(p, bins)
@@ -201,7 +201,7 @@ def evaluate(
         # skce: all pairs of rows while that takes seconds; a single row has none.
         table["skce"] = partial(skce, estimator="biased" if len(p) < 2 else "unbiased" if len(p) <= 20_000 else "block")
         values |= {metric: table[metric](p) for metric in table if metric not in values}
-    # The costly ones are left without: hundreds of resamples would take hours where one value takes a minute.
+    # Costly metrics get no interval: hundreds of resamples would take hours where one value takes a minute.
     cheap = {metric: table[metric] for metric in values if not METRICS[metric].costly}
     ranges = intervals(cheap, p, level, seed, known=values, progress=progress)
     diagram = reliability(p, bins, level=level)
@@ -210,7 +210,7 @@ def evaluate(
 
 
 def _note(facts: dict[str, Any]) -> str:
-    """What a value depends on, short enough for a table; n stands in the heading."""
+    """The settings of a value, short enough for a table; n is in the heading."""
     parts = []
     if "bins" in facts:
         parts.append(f"{facts['bins']} bins, {facts['binning']}")
@@ -224,9 +224,9 @@ def _note(facts: dict[str, Any]) -> str:
 
 
 def terminal_diagram(diagram: Reliability, width: int = _WIDTH) -> Text:
-    """A reliability diagram for the terminal, one line a bin, from the table that the numbers come from.
+    """A reliability diagram for the terminal, one line per bin, from the table behind the numbers.
 
-    Bars are the accuracy, marks the mean confidence; red where a bin leaves its consistency band.
+    Bars show the accuracy, marks the mean confidence. A bin outside its consistency band is red.
     """
     from rich.text import Text
 

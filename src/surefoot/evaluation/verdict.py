@@ -45,44 +45,46 @@ class Verdict:
 
     @property
     def beyond_chance(self) -> bool:
-        """Whether the ECE is larger than a calibrated model's in all but 5 % of cases."""
+        """Whether the ECE exceeds the ECE of a calibrated model in all but 5 % of cases."""
         return self.chance.p_value < 0.05
 
     @property
     def sentences(self) -> tuple[str, str, str]:
-        """The direction and its size, its standing against noise, and what to do."""
+        """Three sentences: the direction and its size, the comparison with noise, and the advice."""
         return self._direction(), self._chance(), self._advice()
 
     def _direction(self) -> str:
-        claims = f"it claims {self.confidence:.1%} on average and is right {self.accuracy:.1%} of the time"
-        span = f"{self.level:.0%} interval {100 * self.gap_low:+.1f} to {100 * self.gap_high:+.1f}"
-        points = f"{100 * abs(self.gap):.1f} points"
-        if self.direction == "neither":
-            return f"Neither over- nor under-confident on average: {claims}, {points} apart ({span})."
-        too = "too sure" if self.direction == "over" else "too modest"
-        return f"{self.direction.capitalize()}-confident: {claims}, {points} {too} ({span})."
+        kinds = {"over": "Overconfident", "under": "Underconfident", "neither": "Neither over- nor underconfident"}
+        low, high = 100 * self.gap_low, 100 * self.gap_high
+        return (
+            f"{kinds[self.direction]}: the mean confidence is {self.confidence:.1%} and the accuracy "
+            f"{self.accuracy:.1%}, a gap of {100 * self.gap:+.1f} points ({self.level:.0%} interval {low:+.1f} to "
+            f"{high:+.1f})."
+        )
 
     def _chance(self) -> str:
         chance = self.chance
-        least = 1 / (1 + chance.resamples)
-        value = f"p < {2 * least:.3f}" if chance.p_value <= least else f"p = {chance.p_value:.3f}"
+        smallest = 1 / (1 + chance.resamples)
+        value = f"p < {2 * smallest:.3f}" if chance.p_value <= smallest else f"p = {chance.p_value:.3f}"
         would = f"a calibrated model would show {chance.mean:.4f} at n = {self.n:,}, seldom above {chance.upper:.4f}"
         if self.beyond_chance:
-            return f"Its ECE of {chance.observed:.4f} is more than noise: {would} ({value})."
-        return f"Its ECE of {chance.observed:.4f} cannot be told from noise: {would} ({value})."
+            return f"The ECE of {chance.observed:.4f} is more than noise: {would} ({value})."
+        return f"The ECE of {chance.observed:.4f} cannot be distinguished from noise: {would} ({value})."
 
     def _advice(self) -> str:
         if not self.beyond_chance:
-            return "Leave it as it is, or measure again on more examples."
+            return "Leave the model as it is, or measure again on more examples."
         if self.direction == "over":
             return (
-                "Fit a temperature above 1 on held-out predictions; it lowers every confidence, and no answer changes."
+                "Fit a temperature above 1 on held-out predictions; it lowers every confidence and changes no "
+                "predicted class."
             )
         if self.direction == "under":
             return (
-                "Fit a temperature below 1 on held-out predictions; it raises every confidence, and no answer changes."
+                "Fit a temperature below 1 on held-out predictions; it raises every confidence and changes no "
+                "predicted class."
             )
-        return "Some bins claim too much and others too little: fit a calibrator with more than one parameter."
+        return "Some bins are overconfident and others underconfident: fit a calibrator with more than one parameter."
 
 
 def verdict(p: Predictions, bins: int = 15, level: float = 0.95, seed: int = 0) -> Verdict:
@@ -95,7 +97,7 @@ def verdict(p: Predictions, bins: int = 15, level: float = 0.95, seed: int = 0) 
         p: the predictions.
         bins: number of bins of the ECE.
         level: coverage of the interval, between 0 and 1.
-        seed: of the draws behind ``chance``.
+        seed: seed of the draws behind ``chance``.
 
     Returns:
         The verdict.

@@ -1,4 +1,4 @@
-"""What a repair did, in sentences and as a table of markup for the page."""
+"""The effect of a recalibration, in sentences and as an HTML table."""
 
 from __future__ import annotations
 
@@ -14,20 +14,27 @@ __all__ = ["choice_sentence", "fit_warnings", "markup", "outcome_sentences", "sh
 
 
 def choice_sentence(calibrator: Calibrator) -> str:
-    """Which repair it is, and why it was chosen."""
+    """Describe the fitted calibrator, and why the calibrator was chosen.
+
+    Args:
+        calibrator: a fitted calibrator.
+
+    Returns:
+        A sentence or two.
+    """
     if not isinstance(calibrator, Auto):
-        return f"Repair: {_described(calibrator)}."
+        return f"Recalibration: {_described(calibrator)}."
     tried = sum(candidate.left_out is None for candidate in calibrator.scores_)
-    found = f"by {calibrator.metric} over {calibrator.folds} folds of the {calibrator.n_:,} validation rows"
+    selection = f"by {calibrator.metric} over {calibrator.folds} folds of the {calibrator.n_:,} validation rows"
     if calibrator.name_ == "none":
-        return f"Leave it as it is: of {tried} candidates {found}, none gains more than its standard error."
+        return f"No recalibration: of {tried} candidates {selection}, none gains more than its standard error."
     best = next(c for c in calibrator.scores_ if c.name == calibrator.name_)
     gain = f"it gains {best.gain:.4g} ± {best.gain_error:.1g}"
-    text = f"Repair: {_described(calibrator.best_)}, chosen among {tried} {found}; {gain}."
+    text = f"Recalibration: {_described(calibrator.best_)}, chosen among {tried} {selection}; {gain}."
     if calibrator.estimate_ is not None:
         text += (
-            f" The whole procedure, choice included, reaches {number(calibrator.estimate_)} on rows it has not "
-            f"seen, from {number(calibrator.before_)}."
+            f" The whole procedure, including the choice, reaches {number(calibrator.estimate_)} on unseen rows, from "
+            f"{number(calibrator.before_)}."
         )
     return text
 
@@ -44,65 +51,102 @@ def _described(calibrator: Calibrator) -> str:
 
 
 def fit_warnings(calibrator: Calibrator) -> list[str]:
-    """What the fit itself says against what was learned."""
+    """List warnings from the fit of a calibrator.
+
+    Args:
+        calibrator: a fitted calibrator.
+
+    Returns:
+        The warnings; empty if there are none.
+    """
     used = calibrator.best_ if isinstance(calibrator, Auto) else calibrator
     outcome = getattr(used, "outcome_", None)
     if outcome == "separable":
         return [
-            "Every validation row is answered right, so no temperature is the best one; the one used is a guess from "
-            "the number of rows alone. Is it the training set? Give rows that the model has not seen."
+            "Every validation row is classified correctly, so no temperature is optimal; the temperature is a guess "
+            "from the number of rows alone. Is it the training set? Give rows that the model has not seen."
         ]
     if outcome == "uninformative":
         return [
-            "The logits rank the classes of the validation rows no better than chance, so the temperature makes them "
-            "all but flat. Do the labels belong to these rows?"
+            "The logits rank the classes of the validation rows no better than chance, so the temperature makes the "
+            "probabilities almost uniform. Do the labels belong to these rows?"
         ]
     return []
 
 
 def span(low: float, high: float) -> str:
-    """An interval of a change, if there is one."""
+    """Write an interval of a change.
+
+    Args:
+        low: lower end; NaN if there is no interval.
+        high: upper end.
+
+    Returns:
+        The text.
+
+    Example:
+        >>> span(-0.01, 0.02)
+        '-0.0100 to +0.0200'
+    """
     return "none" if isnan(low) else f"{low:+.4f} to {high:+.4f}"
 
 
 def shift(change: float) -> str:
-    """A change with its sign; "undefined" between two infinities."""
+    """Write a change with its sign.
+
+    Args:
+        change: the change; NaN between two infinities.
+
+    Returns:
+        The text.
+
+    Example:
+        >>> shift(0.5), shift(float("nan"))
+        ('+0.5000', 'undefined')
+    """
     return "undefined" if isnan(change) else f"{change:+.4f}"
 
 
 _WORDS = {
     "better": "better, and more than noise",
     "worse": "WORSE, and more than noise",
-    "noise": "not to be told from noise",
-    "undefined": "infinite before and after, so not to be compared",
+    "noise": "not distinguishable from noise",
+    "undefined": "infinite before and after, so not comparable",
 }
 
 
 def outcome_sentences(comparison: Comparison) -> list[str]:
-    """Is it better than noise, and what became of the answers."""
-    said = []
+    """Say whether NLL and ECE change by more than noise, and how many predicted classes change.
+
+    Args:
+        comparison: predictions before and after the calibration.
+
+    Returns:
+        The sentences.
+    """
+    sentences = []
     for metric in ("nll", "ece"):
         change = comparison[metric]
         word = _WORDS.get(change.verdict, f"too few rows to judge ({comparison.n} of at least {FEWEST})")
-        said.append(
+        sentences.append(
             f"{metric.upper()} goes from {number(change.before)} to {number(change.after)}: {word} (change "
             f"{shift(change.change)}, {comparison.level:.0%} interval {span(change.low, change.high)})."
         )
     if comparison.impossible_before or comparison.impossible_after:
-        said.append(
+        sentences.append(
             f"{comparison.impossible_before:,} of {comparison.n:,} rows give their label probability 0 before and "
             f"{comparison.impossible_after:,} after; one such row makes the NLL infinite."
         )
     accuracy = comparison["accuracy"]
     if comparison.answers_changed == 0:
-        said.append("No answer changes, so accuracy stays as it is.")
+        sentences.append("No predicted class changes, so the accuracy is unchanged.")
     else:
-        said.append(
-            f"{comparison.answers_changed:,} of {comparison.n:,} answers change; accuracy goes from "
+        sentences.append(
+            f"{comparison.answers_changed:,} of {comparison.n:,} predicted classes change; accuracy goes from "
             f"{accuracy.before:.4f} to {accuracy.after:.4f} (change {accuracy.change:+.4f}, interval "
             f"{accuracy.low:+.4f} to {accuracy.high:+.4f})."
         )
-    return said
+    return sentences
 
 
 _STYLE = (
@@ -113,7 +157,15 @@ _STYLE = (
 
 
 def markup(comparison: Comparison, sentences: list[str]) -> str:
-    """The table of changes and the sentences as HTML."""
+    """Write the table of changes and the sentences as HTML.
+
+    Args:
+        comparison: predictions before and after the calibration.
+        sentences: sentences above the table.
+
+    Returns:
+        The HTML.
+    """
     head = "".join(f"<th>{h}</th>" for h in ("metric", "before", "after", "change", "interval", "verdict"))
     rows = "".join(
         f"<tr><td>{c.metric}</td><td>{number(c.before)}</td><td>{number(c.after)}</td><td>{shift(c.change)}</td>"
