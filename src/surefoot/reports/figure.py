@@ -1,6 +1,6 @@
 """The reliability diagram as a picture: matplotlib for paper formats, plotly for one self-contained page.
 
-Both draw a `Reliability`; every number in the picture is in its table.
+Both draw a `Reliability`; every number in the picture is in the table of the `Reliability`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["FORMATS", "Panels", "draw", "escape", "page", "save_figure"]
 
 FORMATS = (".svg", ".png", ".pdf", ".html")
 
-# Okabe and Ito's palette: told apart by colour-blind readers too.
+# Okabe and Ito's palette, which colour-blind readers can distinguish.
 _BLUE, _ORANGE, _GREY = "#0072B2", "#D55E00", "#999999"
 
 
@@ -33,9 +33,15 @@ Panels = Sequence[tuple[str, Reliability]]
 
 
 def save_figure(panels: Panels, path: Path, below: str = "") -> None:
-    """Write titled diagrams side by side in the format of the suffix; the file appears whole or not at all.
+    """Write titled diagrams side by side, in the format of the path's suffix.
 
-    ``below`` is markup for the page; the other formats have no room for it.
+    Args:
+        panels: title and diagram of every panel.
+        path: path that ends in ``.svg``, ``.png``, ``.pdf`` or ``.html``; the file appears complete or not at all.
+        below: HTML below the diagrams of a page; the other formats leave the HTML out.
+
+    Raises:
+        BadInput: if the path has another suffix.
     """
     suffix = path.suffix.lower()
     if suffix not in FORMATS:
@@ -53,7 +59,7 @@ def save_figure(panels: Panels, path: Path, below: str = "") -> None:
 
 
 def caption(diagram: Reliability) -> str:
-    """ECE with what it depends on, and the two means."""
+    """ECE with its binning and n, and the two means."""
     table = diagram.table
     kind = "equal width" if diagram.binning == "width" else "equal mass"
     return (
@@ -63,8 +69,15 @@ def caption(diagram: Reliability) -> str:
 
 
 def draw(panels: Panels) -> Figure:
-    """A matplotlib figure: accuracy per bin over the diagonal, and how many rows each bin holds."""
-    from matplotlib.figure import Figure  # imported here: it costs half a second
+    """Draw diagrams with matplotlib: accuracy per bin against the diagonal, and the number of rows in every bin.
+
+    Args:
+        panels: title and diagram of every panel.
+
+    Returns:
+        The figure.
+    """
+    from matplotlib.figure import Figure  # imported here: the import takes half a second
 
     figure = Figure(figsize=(5.2 * len(panels), 6.2), layout="constrained")
     axes = figure.subplots(2, len(panels), sharex=True, sharey="row", height_ratios=[3.4, 1], squeeze=False)
@@ -77,7 +90,7 @@ def _draw_panel(top: Axes, bottom: Axes, diagram: Reliability, title: str) -> No
     table = diagram.table
     some = table.count > 0
     left, width = table.lower[some], (table.upper - table.lower)[some]
-    width = np.maximum(width, 2e-3)  # a bin of equal confidences still shows
+    width = np.maximum(width, 2e-3)  # a bin of equal confidences stays visible
     accuracy, confidence = table.accuracy[some], table.confidence[some]
     low, high = diagram.interval[:, some]
     band_low, band_high = diagram.band[:, some]
@@ -111,7 +124,15 @@ def _draw_panel(top: Axes, bottom: Axes, diagram: Reliability, title: str) -> No
 
 
 def page(panels: Panels, below: str = "") -> str:
-    """One HTML file with plotly's script inside: no network, opens from disk."""
+    """Make one HTML file that contains plotly's script: the page needs no network and opens from disk.
+
+    Args:
+        panels: title and diagram of every panel.
+        below: HTML below the diagrams.
+
+    Returns:
+        The HTML.
+    """
     from plotly.subplots import make_subplots
 
     captions = [f"{escape(title)}<br><sub>{caption(diagram)}</sub>" for title, diagram in panels]
@@ -175,5 +196,16 @@ def _page_panel(figure: Any, diagram: Reliability, column: int) -> None:
 
 
 def escape(text: str) -> str:
-    """Text that stays text: a file name may come from a stranger."""
+    """Escape text for HTML: a file name may come from a stranger.
+
+    Args:
+        text: the text.
+
+    Returns:
+        The escaped text.
+
+    Example:
+        >>> escape("<b> & c")
+        '&lt;b&gt; &amp; c'
+    """
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

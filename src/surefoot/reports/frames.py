@@ -1,4 +1,4 @@
-"""Histograms, reliability and tail of a reading, only if they are what they claim: the page draws them as they are."""
+"""Histograms, reliability and tail of a reading, checked before the page draws them."""
 
 from __future__ import annotations
 
@@ -10,21 +10,28 @@ __all__ = ["sound_frame"]
 
 _PARTS = ("train", "test")
 _HISTOGRAMS = ("margin_histogram", "confidence_histogram", "reliability")
-_MOST = 200  # bins, or examples of a tail
-_WHOLE = 1 << 53
+_LIMIT = 200  # bins, or examples of a tail
+_MAX_INTEGER = 1 << 53
 
 
 def sound_frame(frame: Mapping[str, Any]) -> dict[str, Any]:
-    """The step and, for each set, the three histograms (all or none) and the tail, where they have the right form."""
-    found: dict[str, Any] = {"step": frame["step"]}
+    """Keep the parts of a frame that have the right form.
+
+    Args:
+        frame: a frame as a run's file has it, which may come from a stranger.
+
+    Returns:
+        The step and, for each of training and test data, the three histograms (all or none) and the tail.
+    """
+    sound: dict[str, Any] = {"step": frame["step"]}
     for part in _PARTS:
         margin, confidence, reliability = (frame.get(f"{part}.{name}") for name in _HISTOGRAMS)
         if _is_spread(margin) and _are_counts(confidence) and _is_reliability(reliability):
-            found |= {f"{part}.{name}": frame[f"{part}.{name}"] for name in _HISTOGRAMS}
+            sound |= {f"{part}.{name}": frame[f"{part}.{name}"] for name in _HISTOGRAMS}
         tail = frame.get(f"{part}.tail")
         if _is_tail(tail):
-            found[f"{part}.tail"] = {name: tail[name] for name in (*_TAIL, *_TOLD) if name in tail}
-    return found
+            sound[f"{part}.tail"] = {name: tail[name] for name in (*_TAIL, *_PREDICTED) if name in tail}
+    return sound
 
 
 def _is_spread(table: Any) -> bool:
@@ -48,24 +55,24 @@ def _is_reliability(table: Any) -> bool:
     )
 
 
-# Of each example: what it weighs, and what was said of it, which older runs lack.
-_TAIL, _TOLD = ("rows", "margins", "shares"), ("labels", "predicted", "confidence")
+# For each example: its weight, and its label and prediction, which older runs do not have.
+_TAIL, _PREDICTED = ("rows", "margins", "shares"), ("labels", "predicted", "confidence")
 
 
 def _is_tail(table: Any) -> TypeGuard[dict[str, Any]]:
     if not isinstance(table, dict):
         return False
-    columns: list[Any] = [table.get(name) for name in (*_TAIL, *_TOLD) if name in _TAIL or name in table]
-    if not all(isinstance(column, list) and 0 < len(column) <= _MOST for column in columns):
+    columns: list[Any] = [table.get(name) for name in (*_TAIL, *_PREDICTED) if name in _TAIL or name in table]
+    if not all(isinstance(column, list) and 0 < len(column) <= _LIMIT for column in columns):
         return False
     return len({len(column) for column in columns}) == 1 and all(_is_number(v) for column in columns for v in column)
 
 
 def _are_counts(values: Any) -> bool:
-    return isinstance(values, list) and 0 < len(values) <= _MOST and all(_is_number(v) and v >= 0 for v in values)
+    return isinstance(values, list) and 0 < len(values) <= _LIMIT and all(_is_number(v) and v >= 0 for v in values)
 
 
 def _is_number(value: Any) -> TypeGuard[float]:
     if isinstance(value, int):
-        return not isinstance(value, bool) and abs(value) < _WHOLE
+        return not isinstance(value, bool) and abs(value) < _MAX_INTEGER
     return isinstance(value, float) and math.isfinite(value)

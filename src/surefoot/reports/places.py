@@ -1,4 +1,4 @@
-"""Where the runs of a folder are: one run, a study, or any tree of both; links to other folders are not followed."""
+"""The runs in a folder: one run, a study, or any tree of both. Links to other folders are not followed."""
 
 from __future__ import annotations
 
@@ -17,17 +17,24 @@ from surefoot.studies.gather import counted
 __all__ = ["Place", "places"]
 
 _DEPTH = 4  # folder / study / runs / run, and one more
-_LONGEST = 300  # letters of a name; what is longer is no name
+_LONGEST = 300  # characters of a name; longer names are cut
 
 
 @dataclass(frozen=True)
 class Place:
-    """A run's folder, which may not exist yet, and what its study says of it.
+    """A run's folder, which may not exist yet, and what the run's study says about the run.
 
-    ``study`` is the study's name, with its folder where another has the same name; ``label`` the study's word for the
-    run, or, without a study, what tells its folder from one of the same name elsewhere. ``axes`` is what each axis is,
-    as text; ``method`` names those of the axes that are lists of methods; ``counted`` is False for a candidate that was
-    not chosen, which no comparison shows.
+    Attributes:
+        folder: the folder.
+        study: name of the study, with its folder if another study has the same name; None for a run without a study.
+        label: the study's label of the run. Without a study, the path of the folder if another folder has the same
+            name.
+        method: values of the axes that are lists of methods, or None.
+        axes: value of every axis, as text.
+        seed: seed of the run, or None.
+        steps: planned number of steps, or None.
+        failure: why the run failed, or None.
+        counted: False for a candidate that was not chosen. No comparison shows such a run.
     """
 
     folder: Path
@@ -42,37 +49,47 @@ class Place:
 
     @property
     def study_folder(self) -> Path | None:
-        """Where its study is."""
+        """The folder of the study; None for a run without a study."""
         return None if self.study is None else self.folder.parent.parent
 
 
 def places(folder: Path) -> list[Place]:
-    """Every run under ``folder``: those of a study in its order, others by name."""
+    """List every run in a folder.
+
+    Args:
+        folder: a run, a study, or a folder of runs and studies.
+
+    Returns:
+        The runs: those of a study in the study's order, others by name.
+
+    Raises:
+        BadInput: if there is no such folder, or no run in the folder.
+    """
     if not folder.is_dir():
         raise BadInput(f"there is no folder {str(folder)!r}; give that of a run, of a study, or of several")
-    found = list(_search(folder, 0))
-    if not found:
+    runs = list(_search(folder, 0))
+    if not runs:
         raise BadInput(f"there is no run in {str(folder)!r}; runs are made by surefoot.train(spec, out=...)")
-    return _told_apart(folder, found)
+    return _with_unique_names(folder, runs)
 
 
-def _told_apart(root: Path, found: list[Place]) -> list[Place]:
-    """The same with their folders named where two studies, or two runs without a study, have the same name."""
+def _with_unique_names(root: Path, runs: list[Place]) -> list[Place]:
+    """Add folders to names where two studies, or two runs without a study, have the same name."""
 
     def inside(folder: Path) -> str:
         return folder.relative_to(root).as_posix()
 
-    studies = Counter(name for name, _ in {(each.study, each.study_folder) for each in found})
-    runs = Counter(each.folder.name for each in found if each.study is None)
+    studies = Counter(name for name, _ in {(place.study, place.study_folder) for place in runs})
+    names = Counter(place.folder.name for place in runs if place.study is None)
 
-    def told(each: Place) -> Place:
-        if each.study_folder is not None and studies[each.study] > 1:
-            return replace(each, study=f"{each.study} in {inside(each.study_folder)}")
-        if each.study is None and runs[each.folder.name] > 1:
-            return replace(each, label=inside(each.folder))
-        return each
+    def renamed(place: Place) -> Place:
+        if place.study_folder is not None and studies[place.study] > 1:
+            return replace(place, study=f"{place.study} in {inside(place.study_folder)}")
+        if place.study is None and names[place.folder.name] > 1:
+            return replace(place, label=inside(place.folder))
+        return place
 
-    return [told(each) for each in found]
+    return [renamed(place) for place in runs]
 
 
 def _search(folder: Path, depth: int) -> Iterator[Place]:
@@ -87,7 +104,7 @@ def _search(folder: Path, depth: int) -> Iterator[Place]:
     try:
         with os.scandir(folder) as entries:
             names = sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
-    except OSError:  # gone since its name was read, or not ours to read
+    except OSError:  # deleted since its name was read, or not readable
         return
     for name in names:
         if not name.startswith("."):
@@ -95,14 +112,14 @@ def _search(folder: Path, depth: int) -> Iterator[Place]:
 
 
 def _of_study(path: Path) -> list[Place] | None:
-    """The runs that a study plans, each once, where its file can be read; None where it is harmed."""
+    """The runs that a study plans, each once; None if the study's file is corrupted."""
     folder = StudyFolder(path)
     try:
-        found = folder.read()
-        planned = [_planned(folder, found, run) for run in found["runs"] if run["id"] is not None]
+        contents = folder.read()
+        planned = [_planned(folder, contents, run) for run in contents["runs"] if run["id"] is not None]
     except (BadInput, KeyError, TypeError, AttributeError, ValueError, RecursionError):
         return None
-    return list({each.folder: each for each in planned}.values())
+    return list({place.folder: place for place in planned}.values())
 
 
 def _planned(folder: StudyFolder, study: dict[str, Any], run: dict[str, Any]) -> Place:

@@ -1,6 +1,6 @@
-"""Runs as pages and figures show them: what `RunReader` reads, with the words of the study around it; no torch.
+"""Runs as pages and figures show them: the contents that `RunReader` reads, with the study's names; no torch.
 
-A file that is corrupted costs what it held, and is named in the run's ``note``; the other runs are not touched by it.
+The contents of a corrupted file are missing, and the run's ``note`` names the file. Other runs are not affected.
 """
 
 from __future__ import annotations
@@ -18,16 +18,31 @@ from surefoot.runs.reader import RunReader, number, table
 
 __all__ = ["Frames", "RunFacts", "number", "read_frames", "read_run"]
 
-_MAX_NAME = 300  # letters of a method; what is longer is none
+_MAX_NAME = 300  # characters of a method's name; longer names are cut
 
 
 @dataclass(frozen=True)
 class RunFacts:
-    """A run.
+    """A run as pages and figures show it.
 
-    ``outcome`` is finished, diverged, failed, unfinished, damaged, tracked (a `Tracker`'s folder: it has no end) or
-    waiting (planned, not begun). ``rate`` is the learning rate, NaN if it is not known; ``pace`` seconds a step over
-    the last readings, NaN before there are two.
+    Attributes:
+        place: folder of the run, and what the study says about the run.
+        outcome: ``"finished"``, ``"diverged"``, ``"failed"``, ``"unfinished"``, ``"damaged"``, ``"tracked"`` (the
+            folder of a `Tracker`, which has no end) or ``"waiting"`` (planned, not started).
+        method: name of the method.
+        label: label of the run.
+        rate: learning rate; NaN if unknown.
+        seed: seed, or None.
+        step: the last step.
+        steps: planned number of steps, or None.
+        note: why the run failed, or which files are corrupted.
+        spec: spec of the run.
+        facts: metadata of the run: versions, machine and data.
+        final: the last reading.
+        correlations: correlations in ``result.json``.
+        columns: readings as columns.
+        seconds: seconds of training; NaN if unknown.
+        pace: seconds per step over the last readings; NaN before two readings.
     """
 
     place: Place
@@ -49,20 +64,33 @@ class RunFacts:
 
     @property
     def id(self) -> str:
-        """The name of its folder."""
+        """Name of the run's folder."""
         return self.place.folder.name
 
 
 @dataclass(frozen=True)
 class Frames:
-    """Some of a run's histograms and tails, by step, and the pictures of the examples in them."""
+    """Some of a run's histograms and tails.
+
+    Attributes:
+        frames: the frames, by step.
+        examples: pictures of the examples in tails.
+    """
 
     frames: list[dict[str, Any]] = field(default_factory=list)
     examples: dict[str, Any] = field(default_factory=dict)
 
 
 def read_run(place: Place, wanted: Callable[[str], bool] = lambda name: True) -> RunFacts:
-    """All that a run's files tell but histograms; never an error."""
+    """Read all contents of a run's files except histograms; never raises.
+
+    Args:
+        place: the run.
+        wanted: function that says which columns are read.
+
+    Returns:
+        The run.
+    """
     reader = RunReader(place.folder)
     spec, metadata, result = reader.spec, reader.metadata, reader.result
     columns = reader.columns(wanted)
@@ -108,14 +136,23 @@ def _label(place: Place, method: str, tracked: bool) -> str:
 
 
 def read_frames(folder: Path, pick: Callable[[int], list[int]]) -> Frames:
-    """The frames at the places ``pick(total)`` among those with histograms, or with tails where there are none."""
+    """Read some frames of a run.
+
+    Args:
+        folder: folder of the run.
+        pick: function from the number of frames to the indices that are read. The frames are those with histograms, or
+            those with tails if no frame has histograms.
+
+    Returns:
+        The frames in valid form.
+    """
     reader = RunReader(folder)
     frames = [sound_frame(frame) for frame in reader.frames(pick)]
     return Frames([frame for frame in frames if len(frame) > 1], reader.examples)
 
 
 def _rate(optimizer: dict[str, Any], final: dict[str, Any]) -> float:
-    """The learning rate as the spec has it; a schedule changes what the last reading says."""
+    """The learning rate in the spec; with a schedule, the last reading has another rate."""
     for options in (optimizer, table(optimizer.get("base"))):
         if math.isfinite(number(options.get("lr"))):
             return number(options["lr"])

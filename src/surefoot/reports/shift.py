@@ -1,4 +1,4 @@
-"""Calibration error against severity, a panel a corruption, a colour a method."""
+"""Calibration error against severity: one panel per corruption, one colour per method."""
 
 from __future__ import annotations
 
@@ -23,7 +23,15 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def save_shift(rows: Rows, path: Path) -> None:
-    """Write the figure of the rows of `surefoot.shift.measure.shifted_rows`; it appears whole or not at all."""
+    """Write the figure of calibration error against severity.
+
+    Args:
+        rows: rows of `surefoot.shift.measure.shifted_rows`.
+        path: path that ends in ``.png``, ``.svg`` or ``.pdf``; the file appears complete or not at all.
+
+    Raises:
+        BadInput: if the path has another suffix.
+    """
     kind, buffer = figure_format(path), io.BytesIO()
     draw_shift(rows).savefig(buffer, format=kind, dpi=140)
     with replace_file(path) as stream:
@@ -31,15 +39,32 @@ def save_shift(rows: Rows, path: Path) -> None:
 
 
 def figure_format(path: Path) -> str:
-    """The format that the path's ending asks for."""
-    found = path.suffix[1:].lower()
-    if found not in ("png", "svg", "pdf"):
+    """Read the format of a figure from its path.
+
+    Args:
+        path: the path.
+
+    Returns:
+        ``"png"``, ``"svg"`` or ``"pdf"``.
+
+    Raises:
+        BadInput: if the path has another suffix.
+    """
+    suffix = path.suffix[1:].lower()
+    if suffix not in ("png", "svg", "pdf"):
         raise BadInput(f"figures are .png, .svg or .pdf; got {path.name!r}")
-    return found
+    return suffix
 
 
 def draw_shift(rows: Rows) -> Figure:
-    """ECE from clean (0) to severity 5: first the mean over all corruptions, then each with its 95 % intervals."""
+    """Draw ECE from clean (0) to severity 5: first the mean over all corruptions, then each with its 95 % intervals.
+
+    Args:
+        rows: rows of `surefoot.shift.measure.shifted_rows`.
+
+    Returns:
+        The figure.
+    """
     from matplotlib.figure import Figure
 
     kinds = list(dict.fromkeys(row["kind"] for row in rows if row["severity"]))
@@ -71,9 +96,9 @@ def draw_shift(rows: Rows) -> Figure:
 def _mean(axes: Axes, own: Rows, kinds: Sequence[str], label: str, colour: str) -> None:
     severities = sorted({row["severity"] for row in own})
     values = [[row["ece"] for row in own if row["severity"] == severity] for severity in severities]
-    axes.plot(severities, [np.mean(each) for each in values], "o-", ms=3, lw=1.3, color=colour, label=label)
+    axes.plot(severities, [np.mean(eces) for eces in values], "o-", ms=3, lw=1.3, color=colour, label=label)
     if len(kinds) > 1:
-        low, high = ([np.quantile(each, q) for each in values] for q in (0.25, 0.75))
+        low, high = ([np.quantile(eces, q) for eces in values] for q in (0.25, 0.75))
         axes.fill_between(severities, low, high, color=colour, alpha=0.15, lw=0)
 
 
@@ -87,9 +112,9 @@ def _panel(axes: Axes, own: Rows, colour: str) -> None:
 
 
 def _label(lines: Sequence[tuple[str, str]], subject: str, method: str) -> str:
-    """What tells this line from the others: the subject, the method, or both."""
-    said = "as it is" if method == "none" else method
+    """The label of a line: the subject, the method, or both, as short as keeps the labels different."""
+    shown = "as it is" if method == "none" else method
     subjects, methods = ({line[place] for line in lines} for place in (0, 1))
     if len(subjects) == 1:
-        return said
-    return subject if len(methods) == 1 else f"{subject}, {said}"
+        return shown
+    return subject if len(methods) == 1 else f"{subject}, {shown}"

@@ -1,4 +1,4 @@
-"""Specs as flat tables, ``a.b`` → value: what runs share and what each has of its own."""
+"""Specs as flat tables, ``a.b`` → value: the shared values, and the values of each spec alone."""
 
 from __future__ import annotations
 
@@ -9,31 +9,48 @@ from surefoot.runs.records import canonical
 
 __all__ = ["flat", "shared_and_own"]
 
-_LONGEST = 600  # letters of a value; a page is no place for more
+_LONGEST = 600  # characters of a value on a page
 
 
 def flat(table: dict[str, Any], before: str = "") -> dict[str, Any]:
-    """``table`` without tables in it; a value that would fill a page is cut.
+    """Flatten nested tables; a very long value is cut.
 
-    >>> flat({"optimizer": {"name": "sgd", "lr": 0.1}, "seed": 0})
-    {'optimizer.name': 'sgd', 'optimizer.lr': 0.1, 'seed': 0}
+    Args:
+        table: the tables.
+        before: prefix of the keys.
+
+    Returns:
+        The values by dotted key.
+
+    Example:
+        >>> flat({"optimizer": {"name": "sgd", "lr": 0.1}, "seed": 0})
+        {'optimizer.name': 'sgd', 'optimizer.lr': 0.1, 'seed': 0}
     """
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for key, value in table.items():
         if isinstance(value, dict) and value:
-            found |= flat(value, f"{before}{key}.")
+            values |= flat(value, f"{before}{key}.")
         else:
-            found[f"{before}{key}"[:_LONGEST]] = _short(value)
-    return found
+            values[f"{before}{key}"[:_LONGEST]] = _short(value)
+    return values
 
 
 def shared_and_own(specs: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """What all specs share and what each has of its own; one that could not be read has nothing."""
+    """Separate the values that all specs share from the values of each spec.
+
+    Args:
+        specs: the specs. A spec that could not be read is empty and shares nothing.
+
+    Returns:
+        The shared values, and the other values of each spec; both by dotted key.
+    """
     tables = [flat(spec) for spec in specs]
-    known = [each for each in tables if each]
+    known = [flattened for flattened in tables if flattened]
     first = known[0] if known else {}
-    shared = {key: value for key, value in first.items() if all(key in each and each[key] == value for each in known)}
-    return shared, [{key: value for key, value in each.items() if key not in shared} for each in tables]
+    shared = {
+        key: value for key, value in first.items() if all(key in other and other[key] == value for other in known)
+    }
+    return shared, [{key: value for key, value in own.items() if key not in shared} for own in tables]
 
 
 def _short(value: Any) -> Any:

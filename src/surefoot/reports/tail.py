@@ -1,4 +1,4 @@
-"""The examples that carry the margin moment, as pictures with what was said of them."""
+"""The examples that carry the margin moment, as pictures with their labels and predictions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,16 @@ __all__ = ["draw_tail", "save_tail"]
 
 
 def save_tail(inputs: NDArray[Any], heavy: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Write the figure; the file appears whole or not at all."""
+    """Write the figure of the examples.
+
+    Args:
+        inputs: the inputs (n, ...).
+        heavy: the examples, as in `draw_tail`.
+        path: path that ends in ``.png``, ``.svg`` or ``.pdf``; the file appears complete or not at all.
+
+    Raises:
+        BadInput: if the path has another suffix.
+    """
     kind = path.suffix[1:].lower()
     if kind not in ("png", "svg", "pdf"):
         raise BadInput(f"figures are .png, .svg or .pdf; got {path.name!r}")
@@ -30,20 +39,29 @@ def save_tail(inputs: NDArray[Any], heavy: Sequence[Mapping[str, Any]], path: Pa
 
 
 def draw_tail(inputs: NDArray[Any], heavy: Sequence[Mapping[str, Any]]) -> Figure:
-    """One picture for each of the rows in ``heavy`` (row, label, predicted, confidence, margin, share)."""
+    """Draw one picture per example.
+
+    Args:
+        inputs: the inputs (n, ...): images (n, c, h, w) or vectors (n, d).
+        heavy: the examples, at least one, with the keys ``row``, ``label``, ``predicted``, ``confidence``, ``margin``
+            and ``share``.
+
+    Returns:
+        The figure.
+    """
     from matplotlib.figure import Figure
 
     columns = min(5, len(heavy))
     rows = -(-len(heavy) // columns)
     figure = Figure(figsize=(2.1 * columns, 2.6 * rows), layout="constrained")
-    for place, each in enumerate(heavy):
+    for place, example in enumerate(heavy):
         axes = figure.add_subplot(rows, columns, place + 1)
-        picture = _picture(inputs[each["row"]])
+        picture = _picture(inputs[example["row"]])
         axes.imshow(picture, cmap="gray" if picture.ndim == 2 else None, interpolation="nearest")
         axes.set_axis_off()
         axes.set_title(
-            f"{each['share']:.0%} of Q, m = {each['margin']:.2f}\nis {each['label']}, said {each['predicted']} "
-            f"at {each['confidence']:.2f}",
+            f"{example['share']:.0%} of Q, m = {example['margin']:.2f}\nis {example['label']}, "
+            f"said {example['predicted']} at {example['confidence']:.2f}",
             fontsize=8,
         )
     return figure

@@ -1,4 +1,4 @@
-"""Training runs as curves: calibration error and sharpness over the steps, one panel a run."""
+"""Training runs as curves: calibration error and sharpness over the steps, one panel per run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,15 @@ _BLUE, _ORANGE, _GREY = "#0072B2", "#D55E00", "#999999"
 
 
 def save_trajectories(runs: Mapping[str, Readings], path: Path) -> None:
-    """Write the figure; the file appears whole or not at all."""
+    """Write the figure of the curves.
+
+    Args:
+        runs: readings of every run, by name.
+        path: path that ends in ``.png``, ``.svg`` or ``.pdf``; the file appears complete or not at all.
+
+    Raises:
+        BadInput: if the path has another suffix.
+    """
     if path.suffix.lower() not in (".png", ".svg", ".pdf"):
         raise BadInput(f"figures are .png, .svg or .pdf; got {path.name!r}")
     buffer = io.BytesIO()
@@ -30,7 +38,14 @@ def save_trajectories(runs: Mapping[str, Readings], path: Path) -> None:
 
 
 def draw_trajectories(runs: Mapping[str, Readings]) -> Figure:
-    """For each run, train and test ECE on the left scale and Gauss–Newton sharpness on the right one."""
+    """Draw train and test ECE on the left scale and Gauss–Newton sharpness on the right scale, for every run.
+
+    Args:
+        runs: readings of every run, by name; at least one run.
+
+    Returns:
+        The figure.
+    """
     from matplotlib.figure import Figure
 
     columns = min(4, len(runs))
@@ -58,18 +73,18 @@ def draw_trajectories(runs: Mapping[str, Readings]) -> Figure:
         right.tick_params(axis="y", colors=_ORANGE)
         if place == 0:
             handles = [*axes.get_legend_handles_labels()[0], *right.get_legend_handles_labels()[0]]
-            named = [str(each.get_label()) for each in handles]
+            named = [str(handle.get_label()) for handle in handles]
             figure.legend(handles, named, fontsize=8, loc="outside upper center", ncols=min(len(handles), 2 * columns),
                           title="r: correlation of train ECE with sharpness", title_fontsize=8)  # fmt: skip
     return figure
 
 
 def _rate(readings: Readings) -> str:
-    """The learning rate at its highest, where a schedule changes it."""
+    """The maximum learning rate, as a schedule changes the rate."""
     rates = _curve(readings, "lr")[1]
     return f", η = {max(rates):.3g}" if rates else ""
 
 
 def _curve(readings: Readings, key: str) -> tuple[list[float], list[float]]:
-    found = [(float(r["step"]), float(r[key])) for r in readings if key in r]
-    return [step for step, _ in found], [value for _, value in found]
+    points = [(float(r["step"]), float(r[key])) for r in readings if key in r]
+    return [step for step, _ in points], [value for _, value in points]

@@ -1,4 +1,4 @@
-"""The page as one file: markup, style, plotly's script, our own, and the data; nothing comes from a network."""
+"""The page as one file: markup, style, the scripts of plotly and of the page, and the data; no network."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from surefoot.reports.page.payload import payload
 
 __all__ = ["build", "embedded", "policy"]
 
-# In the order of the page; a file is one section or one concern.
+# In the order of the page; every file is one section or one concern.
 _SCRIPTS = (
     "dom", "plots", "state", "overview", "trajectories", "portrait", "machine", "tail", "certificates", "confidence",
     "compared", "shift", "made", "live", "page",
@@ -23,31 +23,44 @@ _UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", 
 
 
 def build(folder: Path, live: bool = False, data: dict[str, Any] | None = None) -> str:
-    """The whole page for a folder of runs.
+    """Make the page of a folder of runs.
 
     Args:
         folder: a run, a study, or a folder of runs and studies.
-        live: the page then listens to ``events`` beside its own address, with the same query string, and on every
-            event ``changed`` fetches ``data.json`` there and draws it.
-        data: what `payload` gave, where it is at hand.
+        live: whether the page listens to ``events`` at its own address, with the same query string. On every event
+            ``changed`` such a page fetches and draws ``data.json``.
+        data: result of `payload`; None computes the data.
+
+    Returns:
+        The HTML.
+
+    Raises:
+        BadInput: if there is no run in the folder.
     """
-    found = payload(folder) if data is None else data
+    shown = payload(folder) if data is None else data
     parts = {
-        "TITLE": _text(str(found["title"])),
+        "TITLE": _text(str(shown["title"])),
         "POLICY": policy(live),
         "STYLE": _asset("page.css"),
         "LIVE": "yes" if live else "no",
         "PLOTLY": _plotly(),
         "SCRIPT": _script(),
-        "DATA": embedded(found),
+        "DATA": embedded(shown),
     }
-    # One pass over the template: what is put in is never looked at again.
+    # One pass over the template: inserted text is never parsed again.
     pieces = _asset("page.html").split("@@")
     return "".join(parts[piece] if place % 2 else piece for place, piece in enumerate(pieces))
 
 
 def embedded(data: dict[str, Any]) -> str:
-    """JSON that can stand inside a script element: no letter in it can end the element or begin a comment."""
+    """Write JSON for a script element: no character of the JSON can end the element or start a comment.
+
+    Args:
+        data: the data; floats must be finite.
+
+    Returns:
+        The JSON.
+    """
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     for letter, code in _UNSAFE.items():
         text = text.replace(letter, code)
@@ -55,8 +68,17 @@ def embedded(data: dict[str, Any]) -> str:
 
 
 def policy(live: bool = False) -> str:
-    """The Content-Security-Policy: our two scripts by their hashes, pictures from the page itself, nothing else."""
-    hashes = " ".join(f"'sha256-{_hash(each)}'" for each in (_plotly(), _script()))
+    """Write the Content-Security-Policy of the page.
+
+    The policy allows the page's two scripts by their hashes, and pictures inside the page; nothing else.
+
+    Args:
+        live: whether the page may connect to its own server.
+
+    Returns:
+        The policy.
+    """
+    hashes = " ".join(f"'sha256-{_hash(script)}'" for script in (_plotly(), _script()))
     connect = "'self'" if live else "'none'"
     # plotly writes style elements and attributes; a style cannot run anything.
     return (
@@ -71,7 +93,7 @@ def _hash(script: str) -> str:
 
 @cache
 def _plotly() -> str:
-    """plotly's script, as its Python package carries it."""
+    """The script of plotly, from plotly's Python package."""
     return (resources.files("plotly") / "package_data" / "plotly.min.js").read_text(encoding="utf-8")
 
 
@@ -87,7 +109,7 @@ def _asset(name: str) -> str:
 
 
 def _sound(text: str) -> str:
-    """``text`` without halves of letters, which JSON and file names may hold and no file can."""
+    """The text without lone surrogates, which JSON and file names may contain and a file cannot."""
     return text.encode(errors="replace").decode()
 
 

@@ -1,6 +1,6 @@
-"""What the page shows, as plain data: every run with thinned columns, a few frames, and the comparison of methods.
+"""The data of the page: every run with thinned columns, some frames, and the comparison of methods.
 
-The size is kept in hand: more runs get fewer points and frames each, but never less than their ends and extremes.
+The size is bounded: with more runs, every run has fewer points and frames, but always its ends and extremes.
 """
 
 from __future__ import annotations
@@ -33,16 +33,22 @@ from surefoot.reports.specs import flat, shared_and_own
 
 __all__ = ["PayloadCache", "payload"]
 
-_POINTS, _FRAMES, _PICTURES = 50_000, 1_500, 2_000_000  # of all runs together: readings, frames, characters
-_MANY = 200 << 20  # bytes of journals from which two processes read them
+_POINTS, _FRAMES, _PICTURES = 50_000, 1_500, 2_000_000  # readings, frames and characters of all runs together
+_MANY = 200 << 20  # bytes of journals; two processes read larger folders
 
 Packed = tuple[RunFacts, dict[str, Any], Frames]
 
 
 class PayloadCache:
-    """Payloads of one folder again and again: runs whose files have not changed are not read again.
+    """Data of one folder's page, computed repeatedly: only runs whose files have changed are read again.
 
-    ``admit`` says which runs are shown; with one of ``processes`` all is read in the caller's thread.
+    Attributes:
+        folder: the folder without links.
+
+    Args:
+        folder: a run, a study, or a folder of runs and studies.
+        admit: function that says which runs are shown.
+        processes: number of processes that read large folders; 1 reads in the caller's thread.
     """
 
     def __init__(self, folder: Path, admit: Callable[[Place], bool] = lambda place: True, processes: int = 2) -> None:
@@ -50,65 +56,81 @@ class PayloadCache:
         self._kept: dict[Path, tuple[Any, Packed]] = {}
 
     def payload(self) -> dict[str, Any]:
-        """The page's data as of now."""
-        found = [each for each in places(self.folder) if self._admit(each)]
-        points, frames = budget(max(1, len(found)))
-        marks = {each.folder: (points, frames, each, _mark(each.folder)) for each in found}
+        """Compute the data of the page for the current files.
+
+        Returns:
+            The data; docs/REPORT.md describes the keys.
+
+        Raises:
+            BadInput: if there is no run in the folder.
+        """
+        runs = [run for run in places(self.folder) if self._admit(run)]
+        points, frames = budget(max(1, len(runs)))
+        marks = {run.folder: (points, frames, run, _mark(run.folder)) for run in runs}
         old = {path: packed for path, (mark, packed) in self._kept.items() if marks.get(path) == mark}
-        fresh = [each for each in found if each.folder not in old]
-        read = dict(
-            zip((each.folder for each in fresh), _read_all(fresh, points, frames, self._processes), strict=True)
-        )
+        fresh = [run for run in runs if run.folder not in old]
+        read = dict(zip((run.folder for run in fresh), _read_all(fresh, points, frames, self._processes), strict=True))
         packed = old | read
-        self._kept = {each.folder: (marks[each.folder], packed[each.folder]) for each in found}
-        return _assembled(self.folder, [self._kept[each.folder][1] for each in found])
+        self._kept = {run.folder: (marks[run.folder], packed[run.folder]) for run in runs}
+        return _assembled(self.folder, [self._kept[run.folder][1] for run in runs])
 
 
 def payload(folder: Path) -> dict[str, Any]:
-    """The page's data for a run, a study, or a folder of runs and studies; see docs/REPORT.md for its keys."""
+    """Compute the data of the page.
+
+    Args:
+        folder: a run, a study, or a folder of runs and studies.
+
+    Returns:
+        The data; docs/REPORT.md describes the keys.
+
+    Raises:
+        BadInput: if there is no run in the folder.
+    """
     return PayloadCache(folder).payload()
 
 
 def budget(runs: int) -> tuple[int, int]:
-    """How many readings and frames of each run are kept, when there are so many runs.
+    """Number of readings and frames that are kept of each run.
 
-    Runs are counted in powers of two: one more run must not change what is kept of all the others.
+    The number of runs is rounded up to a power of two: one more run must not change the data of all other runs.
 
-    >>> budget(7), budget(1000)
-    ((400, 60), (48, 1))
+    Example:
+        >>> budget(7), budget(1000)
+        ((400, 60), (48, 1))
     """
     runs = 1 << (runs - 1).bit_length()
     return min(400, max(25, _POINTS // runs)), min(60, max(1, _FRAMES // runs))
 
 
 def _mark(folder: Path) -> tuple[tuple[str, int, int], ...]:
-    """What tells whether a run's files have changed."""
-    found = []
+    """Names, sizes and times of a run's files, which change when the run changes."""
+    stamps = []
     for name in ("spec.json", "journal.jsonl", "arrays.jsonl", "result.json", "examples.json"):
         try:
             facts = (folder / name).lstat()
         except OSError:
             continue
-        found.append((name, facts.st_size, facts.st_mtime_ns))
-    return tuple(found)
+        stamps.append((name, facts.st_size, facts.st_mtime_ns))
+    return tuple(stamps)
 
 
-def _read_all(found: Sequence[Place], points: int, frames: int, processes: int) -> list[Packed]:
-    size = sum(mark[1] for each in found for mark in _mark(each.folder))
+def _read_all(runs: Sequence[Place], points: int, frames: int, processes: int) -> list[Packed]:
+    size = sum(mark[1] for run in runs for mark in _mark(run.folder))
     read = partial(_packed, points=points, frames=frames)
     if size < _MANY or processes == 1:
-        return [read(each) for each in found]
+        return [read(run) for run in runs]
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        return list(pool.map(read, found, chunksize=8))
+        return list(pool.map(read, runs, chunksize=8))
 
 
-# A stranger's numbers may be too large to be summed; what follows from them is then no number, and said to be none.
+# A stranger's numbers may overflow a sum; the results are then not finite, and the page shows no number.
 _QUIET = np.errstate(over="ignore", invalid="ignore")
 
 
 @_QUIET
 def _packed(place: Place, points: int, frames: int) -> Packed:
-    """A run, read and thinned; the correlations need all readings, so they are taken here."""
+    """A run, read and thinned; the correlations are computed here, as they need all readings."""
     run = read_run(place, wanted)
     related = correlations(run)
     columns = {name: column for name, column in run.columns.numbers.items() if name == "step" or drawn(name)}
@@ -120,9 +142,9 @@ def _packed(place: Place, points: int, frames: int) -> Packed:
     return run, {"curves": curves, "correlations": related, "readings": len(columns["step"])}, kept
 
 
-def _short(column: Any, whole: bool) -> Any:
-    """Four digits of each number, null for none, and one number for a column that never changes."""
-    if whole:
+def _short(column: Any, integers: bool) -> Any:
+    """Four digits of every number, null for a missing number, and one number for a constant column."""
+    if integers:
         return [int(value) for value in column]
     values = [None if not math.isfinite(value) else float(f"{value:.4g}") for value in column.tolist()]
     return values[0] if len(values) > 1 and len(set(values)) == 1 else values
@@ -134,7 +156,7 @@ def _assembled(folder: Path, packed: Sequence[Packed]) -> dict[str, Any]:
     shared, own = shared_and_own([run.spec for run in runs])
     pictures = _Pictures()
     listed = []
-    for (run, found, frames), look, differs, setting in zip(
+    for (run, fields, frames), look, differs, setting in zip(
         packed, looks([(run.method, run.rate) for run in runs]), own, settings(runs), strict=True
     ):
         listed.append(
@@ -161,7 +183,7 @@ def _assembled(folder: Path, packed: Sequence[Packed]) -> dict[str, Any]:
                 "final": {
                     name: _plain(number(run.final.get(name))) for name in final_quantities() if name in run.final
                 },
-                **found,
+                **fields,
                 "frames": [pictures.framed(frame, frames.examples) for frame in frames.frames],
             }
         )
@@ -177,21 +199,21 @@ def _assembled(folder: Path, packed: Sequence[Packed]) -> dict[str, Any]:
             "compared": compare(runs),
             "shift": under_shift(runs),
             "runs": listed,
-            "pictures": pictures.found,
+            "pictures": pictures.by_name,
         }
     )
     return shown
 
 
 class _Pictures:
-    """The pictures of the examples in frames, each once: runs on the same data show the same ones."""
+    """The pictures of the examples in frames, each once: runs on the same data share pictures."""
 
     def __init__(self) -> None:
-        self.found: dict[str, str] = {}
+        self.by_name: dict[str, str] = {}
         self._left = _PICTURES
 
     def framed(self, frame: dict[str, Any], examples: dict[str, Any]) -> dict[str, Any]:
-        """The frame, with the names of its tails' pictures beside their rows."""
+        """The frame, with the names of the pictures added to the rows of its tails."""
         frame = dict(frame)
         for part in ("train", "test"):
             tail = frame.get(f"{part}.tail")
@@ -207,28 +229,28 @@ class _Pictures:
         if not isinstance(text, str):
             return None
         name = hashlib.sha256(f"{shape} {text}".encode(errors="replace")).hexdigest()[:12]
-        if name not in self.found:
+        if name not in self.by_name:
             if self._left < len(text) or (picture := data_uri(shape, text)) is None:
                 return None
-            self.found[name] = picture
+            self.by_name[name] = picture
             self._left -= len(picture)
         return name
 
 
 def _facts(runs: Sequence[RunFacts]) -> dict[str, list[Any]]:
-    """What the runs say of versions, machine and data: for each fact its different values, a few at most."""
-    found: dict[str, list[Any]] = {}
+    """The metadata of the runs: for each key its different values, at most seven."""
+    values_of: dict[str, list[Any]] = {}
     for run in runs:
         for key, value in flat(run.facts).items():
-            values = found.setdefault(key, [])
+            values = values_of.setdefault(key, [])
             if value not in values and len(values) < 7:
                 values.append(value)
-    return found
+    return values_of
 
 
-def _studies(found: Sequence[Place]) -> dict[str, str]:
+def _studies(runs: Sequence[Place]) -> dict[str, str]:
     """The text of each study's own file, by the study's name."""
-    folders = {each.study: each.study_folder for each in found if each.study_folder is not None}
+    folders = {run.study: run.study_folder for run in runs if run.study_folder is not None}
     texts = {}
     for name, folder in folders.items():
         try:
@@ -244,7 +266,7 @@ def _plain(value: float) -> float | None:
 
 
 def _strict(value: Any, digits: int = 6) -> Any:
-    """``value`` with null for every number that JSON has no word for, and four digits of those in lists."""
+    """``value`` with null for every number that JSON cannot write, and four digits of the numbers in lists."""
     if isinstance(value, dict):
         return {str(key): _strict(item, digits) for key, item in value.items()}
     if isinstance(value, list | tuple):

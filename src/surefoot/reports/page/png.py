@@ -14,7 +14,17 @@ __all__ = ["data_uri", "png"]
 
 
 def png(pixels: NDArray[np.uint8]) -> bytes:
-    """A PNG file of grey (h, w) or RGB (h, w, 3) bytes; see RFC 2083 for the chunks."""
+    """Encode a picture as PNG.
+
+    Args:
+        pixels: bytes, grey (h, w) or RGB (h, w, 3).
+
+    Returns:
+        The file's contents.
+
+    References:
+        RFC 2083 (1997), "PNG (Portable Network Graphics) Specification".
+    """
     height, width = pixels.shape[:2]
     colour = 2 if pixels.ndim == 3 else 0
     rows = b"".join(b"\0" + row.tobytes() for row in np.ascontiguousarray(pixels))  # 0: no filter
@@ -24,7 +34,15 @@ def png(pixels: NDArray[np.uint8]) -> bytes:
 
 
 def data_uri(shape: Any, text: Any) -> str | None:
-    """The picture whose bytes are ``text`` in base64, as ``examples.json`` has them; None if they do not fit."""
+    """Encode a picture of ``examples.json`` as a data URI.
+
+    Args:
+        shape: height, width and number of channels (1 or 3); a side has at most 512 pixels.
+        text: the bytes of the picture in base64.
+
+    Returns:
+        The URI; None if shape and bytes do not fit.
+    """
     try:
         height, width, channels = (int(size) for size in shape)
         raw = base64.b64decode(text, validate=True)

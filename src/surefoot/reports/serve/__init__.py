@@ -1,1 +1,1 @@
-"""The live page: watch a folder, tell browsers on this machine what changed. It reads, and never writes. No torch."""
+"""The live page: watch a folder and tell browsers on this machine what changed. The server never writes. No torch."""

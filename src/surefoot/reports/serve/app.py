@@ -1,6 +1,6 @@
-"""The three things that a browser may ask for: the page, its data, and to be told when they change.
+"""The three resources of the server: the page, its data, and events that say when the data change.
 
-Nothing of a request reaches the file system: there is no path in it, no name and no number.
+No part of a request reaches the file system: a request has no path, no name and no number.
 """
 
 from __future__ import annotations
@@ -25,22 +25,30 @@ __all__ = ["LISTENERS", "make_app"]
 # A page before and after its data.
 Page = tuple[bytes, bytes]
 
-# Browsers that may listen at once; each holds one connection and nothing else.
+# Browsers that may listen at once; each browser holds one connection.
 LISTENERS = 16
-# A piece of the data; the next one is sent when the browser has taken this one.
+# Bytes of a piece of the data; the next piece is sent when the browser has read this piece.
 _PIECE = 1 << 16
-# Seconds between signs of life: a browser that has gone is noticed by them.
+# Seconds between comments on the connection, which show whether the browser is still connected.
 _SILENCE = 15.0
 # Seconds that a request waits for newer data.
 _PATIENCE = 10.0
-# Shown while the first data are read, which takes a minute for a thousand long runs; it asks again by itself.
+# Shown while the first data are read, which takes a minute for a thousand long runs; the page reloads itself.
 _WAIT = """<!doctype html><html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="1">
 <title>surefoot</title><p>Reading the runs. The page opens by itself.</p></html>
 """
 
 
 def make_app(refresher: Refresher, page: Page) -> Starlette:
-    """The app without its guard; ``page`` is the HTML around the data."""
+    """Make the application without its guard.
+
+    Args:
+        refresher: the source of the data.
+        page: the HTML before and after the data.
+
+    Returns:
+        The application.
+    """
     bell, seats = _Bell(), _Seats()
 
     async def newest() -> State | None:
@@ -63,7 +71,7 @@ def make_app(refresher: Refresher, page: Page) -> Starlette:
             return _unready()
         if request.method == "HEAD":
             return Response(media_type=_Events.media_type)
-        return _Events(_told(refresher, bell), seats)
+        return _Events(_news(refresher, bell), seats)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -84,7 +92,7 @@ def make_app(refresher: Refresher, page: Page) -> Starlette:
 
 
 class _Bell:
-    """Wakes everyone who waits, and keeps nothing for those who do not."""
+    """Wakes all waiting coroutines; a ring without waiting coroutines has no effect."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
@@ -94,20 +102,20 @@ class _Bell:
         event.set()
 
     async def heard(self, seconds: float) -> None:
-        """Wait for the next ring, or so long."""
+        """Wait for the next ring, at most for these seconds."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._event.wait()
 
 
 class _Seats:
-    """How many listen now."""
+    """The number of listening browsers."""
 
     taken = 0
 
 
 class _Events(StreamingResponse):
-    """Events for one listener, who has a seat as long as the connection stands."""
+    """Events for one browser, which has a seat for the duration of the connection."""
 
     media_type = "text/event-stream"
 
@@ -123,10 +131,10 @@ class _Events(StreamingResponse):
             self._seats.taken -= 1
 
 
-async def _told(refresher: Refresher, bell: _Bell) -> AsyncIterator[bytes]:
-    """``changed`` with the tag of the data, ``progress``, each when it is new to this listener.
+async def _news(refresher: Refresher, bell: _Bell) -> AsyncIterator[bytes]:
+    """``changed`` with the tag of the data and ``progress``, each when new to this browser.
 
-    What a slow listener missed is not kept: it is told how things stand when it is ready again.
+    Events that a slow browser missed are not stored: the browser receives the current state.
     """
     tag = progress = None
     yield b"retry: 2000\n\n"
@@ -145,7 +153,7 @@ async def _told(refresher: Refresher, bell: _Bell) -> AsyncIterator[bytes]:
 
 
 def _event(name: str, data: str) -> bytes:
-    """One event; ``data`` is JSON, so it has no line breaks that would end it early."""
+    """One event; ``data`` is JSON, which has no line breaks that could end the event."""
     return f"event: {name}\ndata: {data}\n\n".encode()
 
 
@@ -170,13 +178,13 @@ async def _filled(page: Page, state: State) -> AsyncIterator[bytes]:
 
 
 async def _pieces(data: bytes) -> AsyncIterator[bytes]:
-    """The data piece by piece: a slow browser holds one piece in memory, not all."""
+    """The data in pieces: a slow browser holds one piece in memory, not all data."""
     for start in range(0, len(data), _PIECE):
         yield data[start : start + _PIECE]
 
 
 async def _unpacked(data: bytes) -> AsyncIterator[bytes]:
-    """The data for those who cannot read gzip."""
+    """The data for browsers without gzip."""
     packer = zlib.decompressobj(wbits=31)
     rest = data
     while not packer.eof:

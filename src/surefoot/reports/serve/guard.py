@@ -1,8 +1,8 @@
-"""Who may ask: this machine, by its own name, with the token, to read. Everyone else is told nothing.
+"""Access control: only this machine, by its own name, with the token, may read. All other requests get no information.
 
-A page elsewhere on the web can make a browser on this machine ask us (by ``fetch``, a form, or a name of its own that
-it lets point at 127.0.0.1). It does not know the token, its name in ``Host`` is not ours, and no header of ours lets it
-read an answer.
+A page elsewhere on the web can make a browser on this machine send a request to the server. The page can use ``fetch``,
+a form, or a host name that points at 127.0.0.1. Such a page does not know the token and has another name in ``Host``.
+No header of the server allows such a page to read an answer.
 """
 
 from __future__ import annotations
@@ -29,7 +29,14 @@ _HEADERS = {
 
 
 class Guard:
-    """Stands before ``app``: ``hosts`` are the names that a request may call us by, ``policy`` what the page may do."""
+    """Checks every request before the application receives the request.
+
+    Args:
+        app: the application.
+        token: the token that a request must contain.
+        hosts: host names and ports that a request may use.
+        policy: Content-Security-Policy of the answers.
+    """
 
     def __init__(self, app: ASGIApp, token: str, hosts: Collection[str], policy: str) -> None:
         self._app, self._token = app, token.encode()
@@ -37,7 +44,13 @@ class Guard:
         self._headers = {**_HEADERS, "Content-Security-Policy": policy}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer 403 or 405, or let the request through; every answer carries the headers."""
+        """Answer 403 or 405, or pass the request on; every answer has the security headers.
+
+        Args:
+            scope: scope of the request (ASGI).
+            receive: function that receives messages.
+            send: function that sends messages.
+        """
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
@@ -63,7 +76,7 @@ class Guard:
             return False
         try:
             given = parse_qs(scope["query_string"].decode("ascii"), max_num_fields=8).get("token", [])
-        except ValueError:  # no ASCII, or too many fields
+        except ValueError:  # not ASCII, or too many fields
             return False
-        # In constant time, so that nobody can find the token letter by letter.
+        # In constant time, so that timing does not reveal the token character by character.
         return len(given) == 1 and secrets.compare_digest(given[0].encode(errors="replace"), self._token)

@@ -1,7 +1,7 @@
-"""Keeps what browsers are told up to date: one thread that looks, reads what changed, and rings.
+"""Keeps the data for browsers up to date: one thread looks at the folder, reads changed runs, and rings a bell.
 
-Requests never cause work beyond "somebody is looking": they are given what was made last. Looking and making each take
-a bounded share of one core, however many runs there are: the next turn waits as long as the last one was dear.
+A request causes no work except a note that a browser is watching; a request receives the last data. Looking and
+computing take a bounded share of one core, for any number of runs: the pause grows with the cost of the last turn.
 """
 
 from __future__ import annotations
@@ -26,15 +26,21 @@ __all__ = ["Refresher", "State"]
 _PERIOD, _LOOKS = 1.0, 3
 # At most a fiftieth of a core for looking, a tenth for making the data while somebody watches.
 _LOOK_SHARE, _MAKE_SHARE = 0.02, 0.1
-# Nobody has asked for this many seconds: nothing is made until somebody does.
+# After this many seconds without a request, no data are computed until the next request.
 _INTEREST = 40.0
-# At most so many runs under way are listed one by one.
+# At most this number of unfinished runs is listed one by one.
 _LISTED = 50
 
 
 @dataclass(frozen=True)
 class State:
-    """What a browser may be told: the data as gzip with their tag, and the progress as JSON."""
+    """The current state for browsers.
+
+    Attributes:
+        data: the data as gzip.
+        tag: tag of the data.
+        progress: the progress as JSON.
+    """
 
     data: bytes
     tag: str
@@ -42,9 +48,16 @@ class State:
 
 
 class Refresher:
-    """Watches ``folder``; ``make(stamps)`` gives the page's data, a JSON object, as these folders hold them.
+    """Watches a folder and computes the page's data.
 
-    ``note`` is told, once each, what went wrong while reading; the last good data stay.
+    Attributes:
+        state: the current state; None before the first data.
+
+    Args:
+        folder: the folder.
+        make: function from the stamps of the folders to the page's data, a JSON object.
+        note: receives every different error while reading once; the last good data stay.
+        period: minimum number of seconds between two looks.
     """
 
     def __init__(
@@ -67,25 +80,33 @@ class Refresher:
         self.state: State | None = None
 
     def start(self, ring: Callable[[], None]) -> None:
-        """Begin; ``ring`` is called, from the refresher's thread, whenever ``state`` is a new one."""
+        """Start the thread.
+
+        Args:
+            ring: function that the thread calls whenever ``state`` changes.
+        """
         self._ring = ring
-        self.ask()  # whoever starts a server looks at it soon
+        self.ask()  # the user of a new server opens the page soon
         # A daemon: Ctrl-C must not wait until a thousand journals are read.
         threading.Thread(target=self._keep, name="refresher", daemon=True).start()
 
     def stop(self) -> None:
-        """End soon, and wake those who listen, so that they notice."""
+        """Stop the thread soon, and wake listeners so that they notice."""
         self._stopped.set()
         self._wake.set()
         self._ring()
 
     @property
     def stopped(self) -> bool:
-        """Whether it was told to end."""
+        """Whether the refresher was told to stop."""
         return self._stopped.is_set()
 
     def ask(self) -> bool:
-        """Somebody is looking. True if newer data than ``state`` are about to come, and worth waiting for."""
+        """Note that a browser is watching.
+
+        Returns:
+            True if newer data than ``state`` will be ready soon, so that waiting is worthwhile.
+        """
         now = time.monotonic()
         cold, self._asked = now - self._asked > _INTEREST, now
         if cold:
@@ -99,22 +120,26 @@ class Refresher:
             self._wake.clear()
 
     def turn(self) -> float:
-        """Look, read what changed if somebody wants it, ring; the seconds until the next turn is due."""
+        """Look at the folder, read changed runs if a browser is watching, and ring the bell.
+
+        Returns:
+            Seconds until the next turn.
+        """
         first, start = self._runs is None, time.thread_time()
         try:
             changed = self._look()
-        except Exception as error:  # whatever a folder may hold: the others go on being shown
+        except Exception as error:  # any error of one folder: other folders are still shown
             self._complain("cannot look at the runs", error)
             changed = False
         cost = time.thread_time() - start
         if changed and self.state is not None:
-            self.state = State(self.state.data, self.state.tag, canonical(self._told()))
+            self.state = State(self.state.data, self.state.tag, canonical(self._progress_of_runs()))
         due = self._due()
         if due:
             self._make_data()
-        if due or changed:  # also if nothing could be made: somebody may be waiting to be told
+        if due or changed:  # also after an error: a browser may be waiting
             self._ring()
-        # The first look, at everything, says nothing about the next.
+        # The first look reads everything, so that its cost does not predict the next cost.
         return self._period if first else max(self._period, cost / _LOOK_SHARE)
 
     def _look(self) -> bool:
@@ -139,22 +164,22 @@ class Refresher:
         try:
             raw = self._make(dict(self._runs or {}))
             tag = hashlib.sha256(raw).hexdigest()[:32]
-            # The data carry their tag, by which a page knows that it has them. Level 1: on loopback time matters most.
+            # The data contain their tag, so that a page knows which data it has. Level 1: on loopback, time matters.
             data = gzip.compress(b'{"tag":"%b",%b' % (tag.encode(), raw[1:]), 1, mtime=0)
-        except Exception as error:  # whatever a file may hold: the last good data stay
+        except Exception as error:  # any error of a file: the last good data stay
             self._complain("cannot read the runs", error)
         else:
-            self.state, self._stale = State(data, tag, canonical(self._told())), False
+            self.state, self._stale = State(data, tag, canonical(self._progress_of_runs())), False
         finally:
-            # The first time everything is read; the next time only what has changed.
+            # The first time all runs are read; later only the changed runs.
             cost = 0.0 if first else time.thread_time() - start
             self._next = time.monotonic() + max(_LOOKS * self._period, cost / _MAKE_SHARE)
 
-    def _told(self) -> dict[str, Any]:
-        going = {name: each for name, each in self._progress.items() if each["outcome"] == "unfinished"}
+    def _progress_of_runs(self) -> dict[str, Any]:
+        going = {name: run for name, run in self._progress.items() if run["outcome"] == "unfinished"}
         latest = sorted(going, key=lambda name: going[name]["seen"] or 0.0, reverse=True)[:_LISTED]
         return {
-            "ended": sum(each["outcome"] not in ("unfinished", "tracked") for each in self._progress.values()),
+            "ended": sum(run["outcome"] not in ("unfinished", "tracked") for run in self._progress.values()),
             "unfinished": len(going),
             "runs": [{"run": name, **going[name]} for name in sorted(latest)],
         }

@@ -23,30 +23,41 @@ from surefoot.reports.serve.refresher import Refresher
 __all__ = ["listen", "serve"]
 
 _HOST = "127.0.0.1"
-# Connections at once; one more is answered 503.
+# Connections at once; further connections get the answer 503.
 _CONNECTIONS = 64
-# Milliseconds after which the kernel ends a connection whose other end takes nothing.
+# Milliseconds after which the kernel ends a connection whose other end reads nothing.
 _PATIENCE = 60_000
 
 
 def serve(folder: Path, port: int, say: Callable[[str], None], note: Callable[[str], None]) -> None:
-    """Serve the page of ``folder`` until a signal comes; ``say`` is told the address, ``note`` what went wrong."""
-    places(folder)  # no folder, or no run in it: said at once
-    with listen(port) as door:
-        port, token = door.getsockname()[1], secrets.token_urlsafe(24)
+    """Serve the page of a folder until a signal arrives.
+
+    Args:
+        folder: a run, a study, or a folder of runs and studies.
+        port: the port; 0 takes a free port.
+        say: receives the address.
+        note: receives every different error while reading.
+
+    Raises:
+        BadInput: if there is no run in the folder, or the port cannot be used.
+        KeyboardInterrupt: after Ctrl-C.
+    """
+    places(folder)  # raises at once if there is no folder or no run
+    with listen(port) as listener:
+        port, token = listener.getsockname()[1], secrets.token_urlsafe(24)
         refresher = Refresher(folder, RunData(folder), note)
         app = Guard(
             make_app(refresher, shell(folder)), token, [f"{_HOST}:{port}", f"localhost:{port}"], served_policy()
         )
         say(f"http://{_HOST}:{port}/?token={token}")
         server = _Server(app, refresher)
-        server.run(sockets=[door])
+        server.run(sockets=[listener])
     if server.interrupted:  # uvicorn raises the signal again; on a busy machine it was seen to end with 0
         raise KeyboardInterrupt
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without its voice; the first signal ends the streams, which would otherwise go on for ever."""
+    """uvicorn without log output; the first signal ends the event streams, which would otherwise never end."""
 
     def __init__(self, app: ASGIApp, refresher: Refresher) -> None:
         super().__init__(
@@ -59,26 +70,36 @@ class _Server(uvicorn.Server):
         self.interrupted = False
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Tell the refresher as well."""
+        """Stop the refresher as well."""
         self.interrupted |= sig == signal.SIGINT
         self._refresher.stop()
         super().handle_exit(sig, frame)
 
 
 def listen(port: int) -> socket.socket:
-    """A socket of this machine only; port 0 takes a free one."""
-    door = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    """Open a socket that only this machine can reach.
+
+    Args:
+        port: the port; 0 takes a free port.
+
+    Returns:
+        The socket.
+
+    Raises:
+        BadInput: if the port cannot be used.
+    """
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
-        door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port left a moment ago is free
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port that was just released is free
         if hasattr(socket, "TCP_USER_TIMEOUT"):
-            door.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _PATIENCE)
-        door.bind((_HOST, port))
-        door.listen()
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _PATIENCE)
+        listener.bind((_HOST, port))
+        listener.listen()
     except OSError as error:
-        door.close()
+        listener.close()
         taken = error.errno == errno.EADDRINUSE
         raise BadInput(
             f"port={port} is {'taken' if taken else f'refused ({error.strerror})'}; "
             "choose another, or leave it out for a free one"
         ) from error
-    return door
+    return listener

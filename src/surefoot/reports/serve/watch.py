@@ -1,8 +1,8 @@
-"""Which runs a folder holds and what has changed, by a few system calls a run; no file is opened.
+"""The runs in a folder and their changes, by a few system calls per run; no file is opened.
 
-A folder's own time changes when a file in it appears, goes or is replaced, so a run that has ended costs one call, and
-one that is under way costs one more for each file that grows in place. Links are never followed: what is shown lies
-inside the folder that was named.
+The time of a folder changes when a file in the folder appears, disappears or is replaced. A run that has ended
+therefore costs one call; an unfinished run costs one more call for each growing file. Links are never followed: every
+shown run is inside the given folder.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from surefoot.runs.records import ARRAYS, JOURNAL, TIMINGS
 
 __all__ = ["Stamp", "Watch", "is_run"]
 
-# What the files of a folder were when looked at: name, size and time of each.
+# Name, size and time of every file of a folder.
 Stamp = tuple[tuple[str, int, int], ...]
 
 _GROWING = (JOURNAL, ARRAYS)
-# Weights and clocks change without anything new to show.
+# Weights and timings change without new data for the page.
 _DATA, _NO_DATA = (".json", ".jsonl", ".toml", ".txt"), (TIMINGS,)
 # Folder / study / runs / run, and some more.
 _DEEPEST = 5
-# Clocks of file systems are coarse: a folder listed this soon after its last change is listed again.
+# Nanoseconds. Clocks of file systems are coarse: a folder that changed just before its listing is listed again.
 _COARSE = 2_000_000_000
 
 
 @dataclass(frozen=True)
 class _Listing:
-    """A folder as it was listed: the folders and the files of data in it."""
+    """A folder as listed: its folders and its files of data."""
 
     mark: tuple[int, int]
     settled: bool
@@ -41,21 +41,30 @@ class _Listing:
 
 
 class Watch:
-    """Looks at ``root``: a run, a study, or any tree of both."""
+    """Watches a run, a study, or any tree of both.
+
+    Args:
+        root: the folder.
+        clock: clock in nanoseconds, which tests replace.
+    """
 
     def __init__(self, root: Path, clock: Callable[[], int] = time.time_ns) -> None:
         self._root, self._clock = str(root.resolve()), clock
         self._known: dict[str, tuple[_Listing, Stamp]] = {}
 
     def look(self) -> dict[str, Stamp]:
-        """The stamp of every folder with data by its path inside the root (``"."`` is the root itself)."""
+        """Read the stamp of every folder with data.
+
+        Returns:
+            The stamps by path inside the root; ``"."`` is the root itself.
+        """
         before, self._known = self._known, {}
-        found: dict[str, Stamp] = {}
-        self._visit(self._root, ".", 0, before, found)
-        return found
+        stamps: dict[str, Stamp] = {}
+        self._visit(self._root, ".", 0, before, stamps)
+        return stamps
 
     def _visit(
-        self, path: str, name: str, depth: int, before: dict[str, tuple[_Listing, Stamp]], found: dict[str, Stamp]
+        self, path: str, name: str, depth: int, before: dict[str, tuple[_Listing, Stamp]], stamps: dict[str, Stamp]
     ) -> None:
         try:
             now = os.stat(path, follow_symlinks=False)
@@ -67,18 +76,25 @@ class Watch:
                 stamp = _stamped(path, listing.files, ())
             elif JOURNAL in listing.files and "result.json" not in listing.files:
                 stamp = _stamped(path, _GROWING, stamp)
-        except OSError:  # gone since its name was read, or not ours to read
+        except OSError:  # deleted since its name was read, or not readable
             return
         self._known[name] = listing, stamp
         if stamp:
-            found[name] = stamp
+            stamps[name] = stamp
         if not is_run(stamp) and depth < _DEEPEST:
-            for each in listing.inner:
-                self._visit(f"{path}/{each}", each if name == "." else f"{name}/{each}", depth + 1, before, found)
+            for inner in listing.inner:
+                self._visit(f"{path}/{inner}", inner if name == "." else f"{name}/{inner}", depth + 1, before, stamps)
 
 
 def is_run(stamp: Stamp) -> bool:
-    """Whether a folder with these files is a run's, or a tracker's."""
+    """Check whether a folder is the folder of a run or of a tracker.
+
+    Args:
+        stamp: stamp of the folder.
+
+    Returns:
+        True if the stamp has a spec or a journal.
+    """
     return any(name in ("spec.json", JOURNAL) for name, _, _ in stamp)
 
 
@@ -97,8 +113,8 @@ def _listed(path: str, now: os.stat_result, clock: int) -> _Listing:
 
 
 def _stamped(path: str, names: tuple[str, ...], before: Stamp) -> Stamp:
-    """``before`` with the sizes and times of these files as they are now; a file that has gone is left out."""
-    stamp = {each[0]: each for each in before}
+    """``before`` with the current sizes and times of these files; deleted files are left out."""
+    stamp = {entry[0]: entry for entry in before}
     for name in names:
         try:
             now = os.stat(f"{path}/{name}", follow_symlinks=False)

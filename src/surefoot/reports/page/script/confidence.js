@@ -2,7 +2,7 @@
 
 const confidence = {
   id: "confidence", title: "Confidence",
-  says: "Two runs side by side at their last kept reading: confidences above, reliability below. The line is mean confidence, dots accuracy; far apart is too sure.",
+  says: "Two runs side by side at their last kept reading: confidences above, reliability below. The line is mean confidence, dots accuracy; a large distance means overconfidence.",
   draw(node) {
     const able = state.data.runs.filter(hasHistograms);
     if (!able.length) { node.append(nothing(HISTOGRAMS)); return; }

@@ -95,7 +95,7 @@ function eceOf(found) {
 
 const machine = {
   id: "machine", title: "Time machine",
-  says: "Move through a run: when did it become too sure?",
+  says: "Move through a run: when did it become overconfident?",
   draw(node) {
     if (!state.data.runs.some(hasHistograms)) { node.append(nothing(HISTOGRAMS)); return; }
     if (!hasHistograms(current())) state.run = state.data.runs.find(hasHistograms).key;
