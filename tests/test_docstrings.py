@@ -37,6 +37,11 @@ DONE = [
     "surefoot.studies",
     "surefoot.text",
     "surefoot.theory",
+    "surefoot.training.assemble",
+    "surefoot.training.loaded",
+    "surefoot.training.loop",
+    "surefoot.training.run",
+    "surefoot.training.spec",
     "surefoot.threads",
     "surefoot.validation",
 ]

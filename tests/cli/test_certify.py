@@ -49,7 +49,7 @@ def test_an_attack_is_never_called_certified(folder):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("certify", "nowhere"), "no unharmed checkpoint"),
+        (("certify", "nowhere"), "no intact checkpoint"),
         (("certify", "RUN", "--split", "val"), "train or test"),
         (("certify", "RUN", "--eps", "-1"), "eps"),
         (("certify", "RUN", "--eps", "0.1", "--norm", "7"), "norm"),

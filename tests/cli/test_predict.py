@@ -71,7 +71,7 @@ def test_without_validation_only_test(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("predict", "nowhere"), "no unharmed checkpoint"),
+        (("predict", "nowhere"), "no intact checkpoint"),
         (("predict", "RUN", "-o", "p.csv"), ".npz file"),
         (("predict", "RUN", "--parts", "tset"), "--parts must be of"),
         (("predict", "RUN", "-o", "nowhere/p.npz"), "cannot write"),

@@ -130,7 +130,7 @@ def test_severities_are_a_set(folder):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("nowhere",), "no unharmed checkpoint"),
+        (("nowhere",), "no intact checkpoint"),
         (("RUN", "--corruptions", "forst"), "did you mean 'frost'"),
         (("RUN", "--severities", "0,1"), "severity must be an integer from 1 to 5; got 0"),
         (("RUN", "--severities", "two"), "--severities"),

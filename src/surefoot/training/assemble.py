@@ -1,4 +1,4 @@
-"""What a spec names, put together: model, loss, step rule, batches, tracker."""
+"""Builds the parts of a run from its spec: model, objective, optimizer, batches and tracker."""
 
 from __future__ import annotations
 
@@ -36,7 +36,19 @@ __all__ = ["Assembled", "assemble", "fresh_model", "network_of", "objective_of"]
 
 @dataclass(frozen=True)
 class Assembled:
-    """The parts of a run at its first step; ``factor`` is of the learning rate at a step."""
+    """The parts of a run at its first step.
+
+    Attributes:
+        model: The network with its initial weights.
+        optimizer: The optimizer of the network's parameters.
+        objective: The function to minimise.
+        train: Training examples.
+        val: Validation examples; None if none are held out.
+        batches: The rows of each step.
+        steps: Number of steps of the run.
+        factor: Factor of the learning rate by step.
+        tracker: Takes the readings.
+    """
 
     model: nn.Module
     optimizer: Optimizer
@@ -50,7 +62,18 @@ class Assembled:
 
 
 def fresh_model(spec: RunSpec, data: Prepared) -> nn.Module:
-    """The spec's model with the weights of its first step, and the second head that its loss may need."""
+    """Build the spec's model with its initial weights, and with the second head that its loss may need.
+
+    Args:
+        spec: Specification of the run.
+        data: Prepared data of the run.
+
+    Returns:
+        The model.
+
+    Raises:
+        BadInput: If model, loss or ensemble have wrong options, or the model cannot take examples of this shape.
+    """
     reseed(spec.seed, "init")
     dtype = getattr(torch, spec.dtype)
     model = network_of(spec, objective_of(spec, _facts(data)), data.shape, data.classes).to(dtype)
@@ -63,7 +86,20 @@ def fresh_model(spec: RunSpec, data: Prepared) -> nn.Module:
 
 
 def network_of(spec: RunSpec, objective: Objective, shape: tuple[int, ...], classes: int) -> nn.Module:
-    """The spec's network as its ensemble and its loss need it, untrained; one member of a deep ensemble."""
+    """Build the spec's network in the form that its ensemble and its loss need; one member for a deep ensemble.
+
+    Args:
+        spec: Specification of the run.
+        objective: The objective, which may add to the network.
+        shape: Shape of the inputs of one example.
+        classes: Number of classes.
+
+    Returns:
+        The untrained network.
+
+    Raises:
+        BadInput: If model or ensemble are unknown or have wrong options.
+    """
     model = build_model(spec.model.name, shape, classes, **spec.model.options)
     if spec.ensemble is not None and spec.ensemble.name != "deep":
         options = {key: value for key, value in spec.ensemble.options.items() if key != "anneal"}
@@ -72,12 +108,23 @@ def network_of(spec: RunSpec, objective: Objective, shape: tuple[int, ...], clas
 
 
 def objective_of(spec: RunSpec, facts: Facts) -> Objective:
-    """The spec's loss as an objective, spread over the members of its ensemble."""
-    found = build_objective(spec.loss.name, spec.loss.options, facts)
+    """Build the spec's loss as an objective, applied to every member of an ensemble within one network.
+
+    Args:
+        spec: Specification of the run.
+        facts: Properties of the training data that losses need.
+
+    Returns:
+        The objective.
+
+    Raises:
+        BadInput: If the loss is unknown or has wrong options, or ``ensemble.anneal`` is no integer from 0.
+    """
+    objective = build_objective(spec.loss.name, spec.loss.options, facts)
     if spec.ensemble is None or spec.ensemble.name == "deep":
-        return found
+        return objective
     anneal = spec.ensemble.options.get("anneal", 0)
-    return EnsembleObjective(found, facts.examples, check_int("ensemble.anneal", anneal, 0))
+    return EnsembleObjective(objective, facts.examples, check_int("ensemble.anneal", anneal, 0))
 
 
 def _facts(data: Prepared) -> Facts:
@@ -85,7 +132,19 @@ def _facts(data: Prepared) -> Facts:
 
 
 def assemble(spec: RunSpec, data: Prepared, ranks: Ranks = ALONE) -> Assembled:
-    """The parts of the spec's run over ``data``; curvature and the tracker's readings are shared by the ranks."""
+    """Build the parts of a run.
+
+    Args:
+        spec: Specification of the run.
+        data: Prepared data of the run.
+        ranks: Processes that share the batches, the curvature and the tracker's readings.
+
+    Returns:
+        The parts of the run at its first step.
+
+    Raises:
+        BadInput: If a part is unknown or has wrong options, or the batch does not fit the data or the ranks.
+    """
     rows = len(data.train)
     model, objective = fresh_model(spec, data), objective_of(spec, _facts(data))
     loss, over = objective.curvature, ranks.count > 1
@@ -107,7 +166,7 @@ def assemble(spec: RunSpec, data: Prepared, ranks: Ranks = ALONE) -> Assembled:
         raise BadInput(f"{ranks.count} ranks share a batch equally; got {size:,} rows; change data.train or stop.batch")
     batches = Batches(rows, size, spec.seed)
     steps = spec.stop.steps or int(spec.stop.epochs or 1) * batches.per_epoch
-    cadences, budget = _cadences(spec, steps), spec.track.budget
+    schedules_of_groups, budget = _schedules(spec, steps), spec.track.budget
     eps = None if spec.track.eps is None else data.radius(spec.track.eps)
     settings: dict[str, Any] = {
         "seed": spec.seed,
@@ -117,19 +176,20 @@ def assemble(spec: RunSpec, data: Prepared, ranks: Ranks = ALONE) -> Assembled:
         "ranks": over,
     }
     parts = own(data.train), own(data.test), None if data.val is None else own(data.val)
-    tracker = Tracker(model, *parts, optimizer, loss, cadences, budget, size, **settings)
+    tracker = Tracker(model, *parts, optimizer, loss, schedules_of_groups, budget, size, **settings)
     return Assembled(model, optimizer, objective, data.train, data.val, batches, steps, _factor(spec, steps), tracker)
 
 
-def _cadences(spec: RunSpec, steps: int) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _schedules(spec: RunSpec, steps: int) -> dict[str, Any]:
+    """The schedule of each group of readings."""
+    groups: dict[str, Any] = {}
     for group in GROUPS:
         chosen = getattr(spec.track, group)
         if chosen is False:
             continue
         own = chosen if isinstance(chosen, CadenceSpec) else CadenceSpec()
-        found[group] = Logarithmic(own.log, steps) if own.log is not None else Every(own.every or spec.track.every)
-    return found
+        groups[group] = Logarithmic(own.log, steps) if own.log is not None else Every(own.every or spec.track.every)
+    return groups
 
 
 def _factor(spec: RunSpec, steps: int) -> Callable[[int], float]:

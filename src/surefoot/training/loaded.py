@@ -1,4 +1,4 @@
-"""A run opened again from its folder: its spec, its data, and its model with the weights of a checkpoint."""
+"""Loads a run from its folder: its spec, its data, and its model with the weights of a checkpoint."""
 
 from __future__ import annotations
 
@@ -25,7 +25,15 @@ __all__ = ["LoadedRun", "open_run"]
 
 @dataclass(frozen=True)
 class LoadedRun:
-    """What a run holds; ``step`` is that of the weights."""
+    """A run that was loaded from its folder.
+
+    Attributes:
+        folder: The run's folder.
+        spec: The run's specification.
+        data: The prepared data of the run.
+        model: The model in eval mode.
+        step: The step of the model's weights.
+    """
 
     folder: Path
     spec: RunSpec
@@ -35,11 +43,23 @@ class LoadedRun:
 
 
 def open_run(path: Path, data_root: Path | None = None, best: bool = False) -> LoadedRun:
-    """Open a run's folder (its newest checkpoint, or its best one) or one of its ``.safetensors`` files.
+    """Load a run from its folder or from one of its checkpoint files.
 
-    The model of a deep ensemble is that of its members, which are opened beside it.
+    The model of a deep ensemble consists of its members, whose folders are next to the folder of the ensemble.
+
+    Args:
+        path: The run's folder, or one of its ``.safetensors`` files.
+        data_root: Folder of data sets; None suffices for embedded ones.
+        best: Whether to load the best weights of the folder instead of the newest checkpoint.
+
+    Returns:
+        The run.
+
+    Raises:
+        BadInput: If there is no intact checkpoint, the spec cannot be read, the data set is missing or differs from
+            the one of the run, or the checkpoint does not fit the model.
     """
-    # A run's name is part of what is checked, and "." has none.
+    # The name of the folder is checked against the spec, and "." is no name.
     is_file = path.suffix == ".safetensors"
     return _open(path.parent.resolve() / path.name if is_file else path.resolve(), data_root, best)
 
@@ -65,8 +85,8 @@ def _open(path: Path, data_root: Path | None, best: bool) -> LoadedRun:
     if spec.ensemble is not None and spec.ensemble.name == "deep":
         places = [folder.parent / member.run_id(raw.digest()) for member in members_of(spec)]
         members = [_open(place, data_root, best) for place in places]
-        together = DeepEnsemble([member.model for member in members]).eval()
-        return LoadedRun(folder, spec, data, together, max(member.step for member in members))
+        ensemble = DeepEnsemble([member.model for member in members]).eval()
+        return LoadedRun(folder, spec, data, ensemble, max(member.step for member in members))
     tensors, meta = _checkpoint(path, best)
     model = fresh_model(spec, data)
     weights = {name.removeprefix("model/"): value for name, value in tensors.items() if _of_model(name)}
@@ -78,25 +98,23 @@ def _open(path: Path, data_root: Path | None, best: bool) -> LoadedRun:
 
 
 def _of_model(name: str) -> bool:
-    """Full checkpoints hold the rule, the tracker and the loss, too; the best weights stand alone."""
+    """Whether a tensor is of the model; full checkpoints also have those of optimizer, tracker and loss."""
     return not name.startswith(("rule/", "tracker/", "loss/"))
 
 
 def _checkpoint(path: Path, best: bool) -> Checkpoint:
     if path.suffix == ".safetensors":
-        found, what = load_checkpoint(path), path.name
+        checkpoint, what = load_checkpoint(path), path.name
     elif best:
-        found, what = load_best(path), "best.safetensors"
+        checkpoint, what = load_best(path), "best.safetensors"
     else:
-        found, what = load_newest(path), "checkpoint"
+        checkpoint, what = load_newest(path), "checkpoint"
         ended = RunReader(path).result.get("step")
-        if found is not None and isinstance(ended, int) and found[1]["step"] != ended:
+        if checkpoint is not None and isinstance(ended, int) and checkpoint[1]["step"] != ended:
             raise BadInput(
                 f"the last checkpoint of {path.name} is corrupted: the run ended at step {ended:,}, and what is left "
-                f"is of step {found[1]['step']:,}; name its .safetensors file to look at that one"
+                f"is of step {checkpoint[1]['step']:,}; name its .safetensors file to look at that one"
             )
-    if found is None:
-        raise BadInput(
-            f"there is no unharmed {what} in {str(path.parent if path.suffix == '.safetensors' else path)!r}"
-        )
-    return found
+    if checkpoint is None:
+        raise BadInput(f"there is no intact {what} in {str(path.parent if path.suffix == '.safetensors' else path)!r}")
+    return checkpoint

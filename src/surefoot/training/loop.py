@@ -1,4 +1,7 @@
-"""The loop: one for every step rule and objective. It builds a closure, lets the rule step, reads, and commits."""
+"""The training loop for every optimizer and objective.
+
+Each step builds a closure, lets the optimizer step, and takes the readings that are due.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,12 @@ Reading = dict[str, Any]
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended: ``"finished"``, ``"interrupted"`` or ``"diverged"``, where a loss or logit is not finite."""
+    """How a run ended.
+
+    Attributes:
+        kind: ``"finished"``, ``"interrupted"``, or ``"diverged"`` if a loss or a logit is not finite.
+        step: The step at which the run ended.
+    """
 
     kind: str
     step: int
@@ -34,7 +42,18 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Batches:
-    """The rows of each step: a shuffled pass over the data in each epoch, or all rows at every step."""
+    """The rows of each step: a shuffled pass over the data in each epoch, or all rows at every step.
+
+    Attributes:
+        rows: Number of training examples.
+        size: Number of examples of a batch; all rows form every batch if ``size`` is at least ``rows``.
+        seed: Seed of the shuffling.
+
+    Example:
+        >>> batches = Batches(rows=10, size=4, seed=0)
+        >>> batches.per_epoch, len(batches.at(0)), Batches(10, 10, 0).at(0)
+        (2, 4, slice(None, None, None))
+    """
 
     rows: int
     size: int
@@ -42,11 +61,18 @@ class Batches:
 
     @property
     def per_epoch(self) -> int:
-        """Steps in one pass over the data; a last batch that would be smaller is left out."""
+        """Number of steps of one pass over the data; a last batch that would be smaller is left out."""
         return max(1, self.rows // self.size)
 
     def at(self, step: int) -> Tensor | slice:
-        """Row numbers of ``step``; a function of seed and step alone."""
+        """Row numbers of a step; they depend on the seed and the step alone.
+
+        Args:
+            step: Number of the step, from 0.
+
+        Returns:
+            Row numbers (size,), or a slice of all rows.
+        """
         if self.size >= self.rows:
             return slice(None)
         epoch, place = divmod(step, self.per_epoch)
@@ -75,28 +101,29 @@ def train(
     ranks: Ranks = ALONE,
     after: Callable[[int, float, Reading | None], str | None] = lambda step, loss, reading: None,
 ) -> Outcome:
-    """Train from step ``start`` to ``steps``.
+    """Train a model from step ``start`` to step ``steps``.
 
     Args:
         model: The network, from inputs to logits.
-        optimizer: Steps with a closure. Over several ranks, its ``over_ranks`` is `Ranks.mean` already.
-        objective: (model, batch) → the scalar to minimise. For an optimizer that weighs examples, such as CSAM, it is
-            bound to that optimizer by `Objective.weighted_by`.
+        optimizer: An optimizer that steps with a closure. Over several ranks, the caller sets its ``over_ranks`` to
+            `Ranks.mean`.
+        objective: Function (model, batch) → the scalar to minimise. For an optimizer that weighs examples, such as
+            CSAM, the caller binds the objective to the optimizer by `Objective.weighted_by`.
         data: All training examples.
         batches: The rows of each step.
-        steps: The step to stop at.
+        steps: The step at which training ends.
         factor: Factor of the initial learning rate of each parameter group, by step.
-        tracker: Takes the readings that are due, and all of them at the last step.
+        tracker: Takes the readings that are due, and all groups of readings at the last step.
         seed: Seed of augmentation, dropout and noise.
-        start: Steps done before.
+        start: Number of steps already taken.
         augment: Whether images are cropped and flipped.
-        val: Validation examples, for objectives that look at them after each epoch.
-        ranks: They share every batch equally; all have all the data and the same random numbers.
-        after: Called with the number of steps done, the loss and the reading, None where none was due. If it returns a
-            word, the run ends with that outcome.
+        val: Validation examples, for objectives that evaluate them after each epoch.
+        ranks: Processes that share every batch equally; each has all the data and the same random numbers.
+        after: Called with the number of steps taken, the loss and the reading, or None if no reading was due. If
+            ``after`` returns a text, the run ends with this text as the outcome.
 
     Returns:
-        How and at which step the training ended; ``"diverged"`` where the loss is not finite.
+        How and at which step the training ended; ``"diverged"`` if the loss is not finite.
     """
     rates = [group.setdefault("initial_lr", group["lr"]) for group in optimizer.param_groups]
     validation, all_rows = Validation(model, data, val), torch.arange(len(data))
@@ -105,8 +132,8 @@ def train(
         for group, rate in zip(optimizer.param_groups, rates, strict=True):
             group["lr"] = rate * factor(step)
         rows = batches.at(step)
-        taken, labels = data.take(rows)
-        inputs = crop_and_flip(taken, seed, step) if augment else taken
+        originals, labels = data.take(rows)
+        inputs = crop_and_flip(originals, seed, step) if augment else originals
         own = ranks.share(len(inputs))
         indices = all_rows if isinstance(rows, slice) else rows
         batch = Batch(inputs[own], labels[own], indices[own], step)

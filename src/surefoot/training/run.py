@@ -1,9 +1,9 @@
-"""A run in its folder: named by its spec, locked while it runs, resumed to the bit, finished once.
+"""A run in its folder: named by its spec, locked while it runs, resumed bit-exactly, finished once.
 
 A folder ``<id>`` holds ``spec.json`` (written first), ``facts.json``, ``journal.jsonl`` (numbers), ``arrays.jsonl``
 (histograms and tables), ``state-a.safetensors`` and ``state-b.safetensors``, ``best.safetensors`` if asked for,
-``timings.jsonl`` (clock and memory: no part of what a resumed run repeats to the bit), ``examples.json`` (pictures of
-the examples that carried the margin moment), ``result.json`` (last) and ``lock``.
+``timings.jsonl`` (clock and memory, which a resumed run does not repeat bit-exactly), ``examples.json`` (pictures of
+the examples that dominated the margin moment), ``result.json`` (written last) and ``lock``.
 """
 
 from __future__ import annotations
@@ -50,7 +50,15 @@ OOD = dict[str, NDArray[Any]]
 
 @dataclass(frozen=True)
 class Result:
-    """A run's folder, how it ended, at which step, and its last reading; ``fresh`` is False if it had ended before."""
+    """The result of a run.
+
+    Attributes:
+        folder: The run's folder.
+        outcome: ``"finished"``, ``"interrupted"`` or ``"diverged"``.
+        step: The step at which the run ended.
+        final: The last reading with finite logits, and the numbers under distribution shift.
+        fresh: Whether the run ended in this call; False if it had ended before.
+    """
 
     folder: Path
     outcome: str
@@ -66,18 +74,32 @@ def run(
     watch: Watch = lambda *_: None,
     allow_version_mismatch: bool = False,
 ) -> Result:
-    """Run the spec under ``out``, or go on with it where it stopped; a finished run is only reported.
+    """Train a run, or resume it where it stopped; the result of an ended run is read from its folder.
 
-    ``watch(step, steps, loss, reading)`` is called after every step; ``reading`` is None where none was due. A run goes
-    on under other versions than those it began with only if told so: its bits may then differ.
+    If torch.distributed is set up, all ranks must call this function with the same folder. The ranks share every batch
+    and every reading, and rank 0 writes. The number of ranks is a part of the run's id.
 
-    Where torch.distributed was set up, all its ranks must call this, with the same folder in sight: they share every
-    batch and every reading, and rank 0 writes. Their number is a part of the run's identity.
+    Args:
+        spec: Specification of the run.
+        out: Folder of runs; the run's own folder in it is named by the run's id.
+        data_root: Folder of data sets; None suffices for embedded ones.
+        watch: Called after every step as ``watch(step, steps, loss, reading)``; ``reading`` is None if none was due.
+        allow_version_mismatch: Whether a run may be resumed under another version of torch or numpy, or on another
+            kind of machine, which may change its bits.
+
+    Returns:
+        The result of the run.
+
+    Raises:
+        BadInput: If the spec, the data or the folder is not valid, or versions differ from those of the run's start.
+        RunLocked: If another process trains the run.
+        StorageFault: If the disk refuses a write, or a journal is corrupted.
+        RankLost: If another rank failed.
     """
     ranks = all_ranks()
     spec = _shared_by(ranks, spec)
     threads = torch.get_num_threads()
-    torch.set_num_threads(spec.threads)  # a part of the run's identity; the caller gets its own back
+    torch.set_num_threads(spec.threads)  # a part of the run's id; the caller's number is restored
     try:
         return _run(spec, ranks, out, data_root, watch, allow_version_mismatch)
     finally:
@@ -85,7 +107,7 @@ def run(
 
 
 def _shared_by(ranks: Ranks, spec: RunSpec) -> RunSpec:
-    """The spec for so many ranks, or a clear error if it was written for another number of them."""
+    """The spec with the number of ranks, or a clear error if the spec is for another number."""
     if spec.ranks is None and ranks.count > 1:
         return spec_of({**spec.resolved(), "ranks": ranks.count})
     if (spec.ranks or 1) != ranks.count:
@@ -118,7 +140,7 @@ def _run(
 
 
 def _begin(spec: RunSpec, folder: Path, data: Prepared, allow_version_mismatch: bool) -> None:
-    """Write down what the run is, if it has not ended."""
+    """Write the spec and the metadata of a run that has not ended."""
     if read_result(folder) is None:
         if not os.path.lexists(folder / "spec.json"):
             write_json(folder / "spec.json", spec.resolved())
@@ -128,7 +150,7 @@ def _begin(spec: RunSpec, folder: Path, data: Prepared, allow_version_mismatch: 
 def _together(
     spec: RunSpec, folder: Path, data_root: Path | None, ood: OOD, watch: Watch, allow_version_mismatch: bool
 ) -> Result:
-    """A deep ensemble: its members as runs of their own in the same place, then one reading of their mean."""
+    """Train a deep ensemble: its members as separate runs in the same folder, then one reading of their mean."""
     count = len(members_of(spec))
 
     def one(place: int, member: RunSpec) -> Result:
@@ -154,7 +176,7 @@ def _together(
 
 
 def _carry_on(spec: RunSpec, ranks: Ranks, folder: Path, data: Prepared, ood: OOD, watch: Watch) -> Result:
-    """Train from the last checkpoint, or from the start, to the run's end or until it is asked to stop."""
+    """Train from the last checkpoint, or from the start, to the run's end or to a signal to stop."""
     session = _Session(spec, ranks, folder, assemble(spec, data, ranks))
     with _asked_to_stop() as stop, contextlib.closing(session.writer):
         outcome = session.train(watch, stop)
@@ -170,10 +192,11 @@ def _carry_on(spec: RunSpec, ranks: Ranks, folder: Path, data: Prepared, ood: OO
 
 
 class _Session:
-    """A run under way: its parts as of the last checkpoint, its readings so far, and what writes them.
+    """A run in training: its parts as of the last checkpoint, its readings so far, and their writer.
 
     Attributes:
-        start: The step of the checkpoint; 0 if there is none, and then the run ``is_new``.
+        start: The step of the checkpoint; 0 if there is none.
+        is_new: Whether there is no checkpoint.
         readings: The numbers of all readings, on the first rank.
         best: The best reading, if the spec asks for it.
     """
@@ -198,11 +221,11 @@ class _Session:
 
     @property
     def exhausted(self) -> bool:
-        """Whether no better reading came for as long as the spec waits."""
+        """Whether no better reading came within the patience of the spec."""
         return self.best is not None and self.best.exhausted
 
     def train(self, watch: Watch, stop: list[bool]) -> Outcome:
-        """Train to the end, or until ``stop`` says so, and tell ``watch`` of every step."""
+        """Train to the end, or until ``stop`` is set, and call ``watch`` after every step."""
         parts, spec = self.parts, self._spec
 
         def after(step: int, loss: float, reading: Reading | None) -> str | None:
@@ -234,7 +257,7 @@ class _Session:
     def _note(self, reading: Reading) -> None:
         improved = self.best is not None and self.best.improves(reading)
         if self.exhausted:
-            reading = {**reading, **self.parts.tracker.rest()}  # the last one: as whole as that of a run of all steps
+            reading = {**reading, **self.parts.tracker.rest()}  # the last reading has all groups, as in a full run
         self.writer.note(reading)
         self.readings.append(split_arrays(reading)[0])
         if self.best is not None and improved:
@@ -252,22 +275,22 @@ class _Session:
 
 def _last(readings: list[dict[str, Any]]) -> dict[str, Any]:
     """The last reading of a network whose logits were finite."""
-    return next((each for each in reversed(readings) if "diverged" not in each), {})
+    return next((reading for reading in reversed(readings) if "diverged" not in reading), {})
 
 
 def _finish(
     folder: Path, outcome: Outcome, readings: list[dict[str, Any]], best: Best | None, shifted: dict[str, float]
 ) -> None:
     final = {**_last(readings), **shifted}
-    found: dict[str, Any] = {"outcome": outcome.kind, "step": outcome.step, "final": final}
-    found["correlations"] = sharpness_correlations(readings)
+    result: dict[str, Any] = {"outcome": outcome.kind, "step": outcome.step, "final": final}
+    result["correlations"] = sharpness_correlations(readings)
     if best is not None:
-        found["best"] = {"metric": best.metric, "value": best.value, "step": best.step}
-    write_json(folder / "result.json", found)
+        result["best"] = {"metric": best.metric, "value": best.value, "step": best.step}
+    write_json(folder / "result.json", result)
 
 
 def _check_facts(folder: Path, data: Prepared, allow_version_mismatch: bool) -> None:
-    """Versions are no part of a run's name, but a run goes on only with those it began with, unless told."""
+    """Check that a resumed run has the versions of its start, which are no part of the run's id."""
     now = {
         "surefoot": surefoot.__version__,
         "torch": torch.__version__,
@@ -281,7 +304,7 @@ def _check_facts(folder: Path, data: Prepared, allow_version_mismatch: bool) -> 
         before = dict(read_json(path))
     except BadInput:
         raise
-    except (OSError, ValueError, TypeError):  # none yet, or harmed
+    except (OSError, ValueError, TypeError):  # missing or corrupted
         write_json(path, now)
         return
     for name in ("torch", "numpy", "machine"):
@@ -294,7 +317,7 @@ def _check_facts(folder: Path, data: Prepared, allow_version_mismatch: bool) -> 
 
 @contextlib.contextmanager
 def _asked_to_stop() -> Iterator[list[bool]]:
-    """Whether SIGINT or SIGTERM came: the step at hand is finished and committed; a second SIGINT ends at once."""
+    """Record SIGINT and SIGTERM: the current step is completed and committed; a second SIGINT ends at once."""
     asked = [False]
 
     def ask(number: int, frame: FrameType | None) -> None:
@@ -304,7 +327,7 @@ def _asked_to_stop() -> Iterator[list[bool]]:
 
     try:
         before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    except ValueError:  # not the main thread: nobody sends signals here
+    except ValueError:  # only the main thread receives signals
         before = {}
     try:
         yield asked

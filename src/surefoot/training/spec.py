@@ -1,4 +1,7 @@
-"""What a run is: a typed specification read from TOML, an error with the nearest name where it is wrong, its hash."""
+"""The specification of a run: typed tables, read from TOML and checked, and the run id.
+
+An error names the wrong key, its value and the nearest right name. The run id is a hash of the specification.
+"""
 
 from __future__ import annotations
 
@@ -34,25 +37,37 @@ __all__ = [
 ]  # fmt: skip
 
 SCHEMA = 1
-_LARGEST = 3.4e38  # of float32
+_LARGEST = 3.4e38  # the largest float32
 _FRACTION = re.compile(r"(-?\d{1,15}(?:\.\d{1,15})?)/(\d{1,15}(?:\.\d{1,15})?)")
 
 
 def number_of(value: Any) -> Any:
-    """A word such as ``"2/70"``, as papers write learning rates, is the number; anything else is itself.
+    """Convert fractions such as ``"2/70"``, as papers write learning rates, to numbers.
 
-    Tables and lists are looked through: an optimizer may have a base with a rate of its own.
+    Args:
+        value: A value of a spec. Tables and lists are converted item by item, since an optimizer may have a base
+            optimizer with a rate of its own.
+
+    Returns:
+        The number for a fraction; any other value unchanged, but tuples as lists.
+
+    Raises:
+        BadInput: If the denominator is 0.
+
+    Example:
+        >>> number_of({"lr": "3/4", "name": "sgd"})
+        {'lr': 0.75, 'name': 'sgd'}
     """
     if isinstance(value, dict):
-        return {key: number_of(each) for key, each in value.items()}
+        return {key: number_of(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [number_of(each) for each in value]
-    found = _FRACTION.fullmatch(value) if isinstance(value, str) else None
-    if found is None:
+        return [number_of(item) for item in value]
+    fraction = _FRACTION.fullmatch(value) if isinstance(value, str) else None
+    if fraction is None:
         return value
-    if float(found[2]) == 0:
+    if float(fraction[2]) == 0:
         raise BadInput(f"a fraction needs a denominator above 0; got {value!r}")
-    return float(found[1]) / float(found[2])
+    return float(fraction[1]) / float(fraction[2])
 
 
 class _Table(BaseModel):
@@ -60,7 +75,15 @@ class _Table(BaseModel):
 
 
 class Named(BaseModel):
-    """A name and its own arguments, which the thing of that name checks."""
+    """A name of a registry and the arguments of the named entry, which the entry checks.
+
+    Attributes:
+        name: Name of a model, a loss, an optimizer or an ensemble.
+
+    Example:
+        >>> Named(name="focal", gamma=2.0).options
+        {'gamma': 2.0}
+    """
 
     model_config = ConfigDict(extra="allow", frozen=True)
     form: ClassVar = "a name, or a table with a name"
@@ -68,12 +91,23 @@ class Named(BaseModel):
 
     @property
     def options(self) -> dict[str, Any]:
-        """The arguments without the name."""
+        """The arguments of the entry, without the name."""
         return dict(self.model_extra or {})
 
 
 class DataSpec(_Table):
-    """Arguments of `surefoot.data.prepare.prepare`, and whether images are cropped and flipped."""
+    """The table ``data``: the data set and its preparation by `surefoot.data.prepare.prepare`.
+
+    Attributes:
+        name: Name of the data set, or ``arrays:NAME`` for a file of the user.
+        train: Number of training examples; all that are not held out if None.
+        val: Number of validation examples, which are held out from the training set.
+        test: Number of test examples; all if None.
+        order: ``"random"`` draws the examples by the seed; ``"first"`` takes the first ones.
+        standardise: ``"feature"``, ``"channel"`` or ``"none"``.
+        noisy: Share of training labels, in [0, 1), that are replaced by another class.
+        augment: Whether images are cropped and flipped.
+    """
 
     name: str = "digits"
     train: int | None = Field(default=None, ge=1)
@@ -86,7 +120,15 @@ class DataSpec(_Table):
 
 
 class ScheduleSpec(_Table):
-    """The learning rate over the run, as a factor."""
+    """The table ``schedule``: factor of the learning rate by step.
+
+    Attributes:
+        name: ``"constant"``, ``"cosine"`` or ``"step"``.
+        warm_up: Number of steps over which the factor rises linearly.
+        milestones: Steps at which ``"step"`` multiplies by ``factor``.
+        factor: The factor of ``"step"``, above 0.
+        floor: The last factor of ``"cosine"``, in [0, 1].
+    """
 
     name: Literal["constant", "cosine", "step"] = "constant"
     warm_up: int = Field(default=0, ge=0)
@@ -96,7 +138,13 @@ class ScheduleSpec(_Table):
 
 
 class StopSpec(_Table):
-    """When the run ends, and how many rows a step sees."""
+    """The table ``stop``: length of the run and batch size.
+
+    Attributes:
+        steps: Number of steps; exactly one of ``steps`` and ``epochs`` is given.
+        epochs: Number of passes over the training examples.
+        batch: Number of examples of a step, or ``"full"`` for all.
+    """
 
     steps: int | None = Field(default=None, ge=1)
     epochs: int | None = Field(default=None, ge=1)
@@ -117,7 +165,7 @@ class StopSpec(_Table):
 
 
 class CadenceSpec(_Table):
-    """How often a group of readings is taken: every so many steps, or at that many log-spaced steps."""
+    """Schedule of a group of readings: every ``every`` steps, or at ``log`` log-spaced steps."""
 
     form: ClassVar = "a number of steps, a table with every or log,"
     every: int | None = Field(default=None, ge=1)
@@ -131,13 +179,37 @@ class CadenceSpec(_Table):
 
 
 class CurvatureSpec(CadenceSpec):
-    """Also how many examples are read, by ascents and of the test set too; all if not given."""
+    """Schedule of the sharpness readings, and their number of examples ``sample`` (all if None).
+
+    ``sample`` also applies to readings of the ascent and to the sharpness of the test set.
+    """
 
     sample: int | None = Field(default=None, ge=1)
 
 
 class TrackSpec(_Table):
-    """Which readings are taken and when; a group without a cadence of its own takes ``every``."""
+    """The table ``track``: groups of readings and their schedules.
+
+    A group is True or False, a number of steps, or a table with ``every`` or ``log``. A group without its own schedule
+    uses ``every`` of this table. The groups are described in `surefoot.training.groups`.
+
+    Attributes:
+        every: Number of steps between readings.
+        budget: Share of the gradient steps, in (0, 1], that readings may cost; replaces ``every``.
+        calibration: Accuracy, losses and calibration errors.
+        margins: Margins and their moment log Q.
+        curvature: Sharpness of the training loss; its table may have ``sample``, a number of examples.
+        hessian: Largest eigenvalue of the Hessian.
+        hessian_min: Smallest eigenvalue of the Hessian.
+        batch_sharpness: Batch sharpness.
+        histograms: Histograms of margins and confidence, and the reliability table.
+        bounds: Bounds of the theorems of Morosini et al. (2026).
+        robust: Robust margins; needs ``eps``.
+        ascent: Curvature along SAM's ascent step (Tan et al. 2026).
+        test_curvature: Sharpness of the test loss.
+        eps: Radius of the ball of robust margins, in units of the raw data; needs ``robust``.
+        norm: Norm of the ball, ``"inf"`` or ``"2"``.
+    """
 
     every: int = Field(default=50, ge=1)
     budget: float | None = Field(default=None, gt=0, le=1)
@@ -181,7 +253,7 @@ class TrackSpec(_Table):
 
     @property
     def sample(self) -> int | None:
-        """Examples that curvature is read on, if not all."""
+        """Number of examples on which curvature is read; None for all."""
         return self.curvature.sample if isinstance(self.curvature, CurvatureSpec) else None
 
     @model_validator(mode="after")
@@ -192,19 +264,31 @@ class TrackSpec(_Table):
 
 
 class BestSpec(_Table):
-    """Keep the weights of the best validation reading; with ``patience``, stop after so many readings without one."""
+    """The table ``best``: keep the weights of the best validation reading, and stop early.
+
+    Attributes:
+        metric: Name of the metric, such as ``"val.nll"``.
+        patience: Number of readings without improvement after which the run stops; None never stops early.
+    """
 
     metric: str = "val.nll"
     patience: int | None = Field(default=None, ge=1)
 
     @field_validator("metric")
     @classmethod
-    def _of_validation(cls, given: str) -> str:
-        return check_validation(given)
+    def _of_validation(cls, name: str) -> str:
+        return check_validation(name)
 
 
 class ShiftSpec(_Table):
-    """What a finished run is also read on: corrupted test images and foreign sets, the first ``rows`` of each."""
+    """The table ``shift``: corrupted test images and out-of-distribution data on which a finished run is evaluated.
+
+    Attributes:
+        corruptions: Names of corruptions, or ``"all"``.
+        severities: Severities from 1 to 5.
+        ood: Names of out-of-distribution data sets.
+        rows: Number of examples of each data set, at least 20, from the front; all if None.
+    """
 
     corruptions: tuple[str, ...] = ("all",)
     severities: tuple[int, ...] = Field(default=(1, 2, 3, 4, 5), min_length=1)
@@ -223,12 +307,35 @@ class ShiftSpec(_Table):
         kinds_named(self.corruptions)
         wrong = [severity for severity in self.severities if severity not in SEVERITIES]
         if wrong:
-            raise ValueError(f"severities must be whole numbers from 1 to 5; got {wrong[0]}")
+            raise ValueError(f"severities must be integers from 1 to 5; got {wrong[0]}")
         return self
 
 
 class RunSpec(_Table):
-    """A whole run."""
+    """The specification of a run.
+
+    Attributes:
+        seed: Seed of everything random.
+        threads: Number of threads of torch.
+        ranks: Number of processes that share every batch; 1 is stored as None.
+        dtype: ``"float32"`` or ``"float64"``, the type of weights and inputs.
+        data: The data set and its preparation.
+        model: Name and options of the model.
+        loss: Name and options of the loss.
+        optimizer: Name and options of the optimizer.
+        schedule: Factor of the learning rate by step.
+        stop: Length of the run and batch size.
+        track: Groups of readings and their schedules.
+        best: Which weights are kept as the best ones; None keeps none.
+        ensemble: Name and options of an ensemble; None trains one network.
+        shift: Shifted data on which the finished run is evaluated; None for no such data.
+        checkpoint: Number of steps between checkpoints.
+
+    Example:
+        >>> spec = RunSpec(optimizer="sgd", stop={"steps": 10})
+        >>> spec.data.name, spec.model.name, spec.loss.name, spec.stop.batch
+        ('digits', 'mlp', 'ce', 'full')
+    """
 
     seed: int = Field(default=0, ge=0)
     threads: int = Field(default=1, ge=1)
@@ -292,27 +399,53 @@ class RunSpec(_Table):
     def resolved(self) -> dict[str, Any]:
         """All settings with their defaults, as plain values.
 
-        What came later and is not given is left out, so that older runs keep their names.
+        Settings that later versions added are left out if they are not given, so that older runs keep their ids.
+
+        Returns:
+            The tables of the spec, as JSON can hold them.
         """
-        found = self.model_dump(mode="json")
-        if self.track.sample is None and isinstance(found["track"]["curvature"], dict):
-            del found["track"]["curvature"]["sample"]
+        settings = self.model_dump(mode="json")
+        if self.track.sample is None and isinstance(settings["track"]["curvature"], dict):
+            del settings["track"]["curvature"]["sample"]
         for group in ("ascent", "test_curvature"):
-            if found["track"][group] is False:
-                del found["track"][group]
-        later = ("ensemble", "shift", "ranks")
-        return {key: value for key, value in found.items() if value is not None or key not in later}
+            if settings["track"][group] is False:
+                del settings["track"][group]
+        added = ("ensemble", "shift", "ranks")
+        return {key: value for key, value in settings.items() if value is not None or key not in added}
 
     def run_id(self, digest: str) -> str:
-        """First sixteen hexadecimal digits of the hash of the resolved spec, the schema and the data's digest."""
+        """The run's id: a hash of the resolved spec, the schema's version and the data.
+
+        Args:
+            digest: Digest of the data set, as `surefoot.data.sets.DataSet.digest` returns it.
+
+        Returns:
+            The first sixteen hexadecimal digits of the SHA-256 hash.
+        """
         text = canonical({"schema": SCHEMA, "spec": former_keys(self.resolved()), "data": digest})
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def members_of(spec: RunSpec) -> list[RunSpec]:
-    """The specs of a deep ensemble's members: the same run from other seeds, which no other ensemble uses.
+    """The specs of the members of a deep ensemble.
 
-    A run without an ensemble that has one of those seeds is that member, and is not trained again.
+    Members differ from the ensemble's spec in their seeds, which no other ensemble of the same size uses. A run
+    without an ensemble that has the seed of a member is that member, and is not trained again.
+
+    Args:
+        spec: A spec whose ensemble is ``"deep"``.
+
+    Returns:
+        One spec for each member.
+
+    Raises:
+        BadInput: If the ensemble has an unknown option, or ``members`` is not a positive integer.
+
+    Example:
+        >>> spec = RunSpec(optimizer="sgd", stop={"steps": 10}, data={"order": "first"}, seed=2,
+        ...                ensemble={"name": "deep", "members": 3})
+        >>> [member.seed for member in members_of(spec)]
+        [6, 7, 8]
     """
     assert spec.ensemble is not None
     check_options("ensemble deep", spec.ensemble.options, ["members"])
@@ -321,7 +454,27 @@ def members_of(spec: RunSpec) -> list[RunSpec]:
 
 
 def read_spec(path: Path, changes: list[str] | None = None) -> RunSpec:
-    """The spec in a TOML file, with ``a.b=value`` changes, whose values are TOML too (bare words are text)."""
+    r"""Read a spec from a TOML file and apply changes.
+
+    Args:
+        path: The file.
+        changes: Changes such as ``"optimizer.lr=0.1"``. The values are TOML; a value that is no TOML is text.
+
+    Returns:
+        The spec.
+
+    Raises:
+        BadInput: If there is no such file, the file is no TOML, or a setting is not valid.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = Path(folder) / "run.toml"
+        ...     _ = path.write_text('optimizer = "sgd"\nstop.steps = 10')
+        ...     spec = read_spec(path, ["optimizer.lr=0.1", "loss=focal"])
+        >>> spec.optimizer.options, spec.loss.name
+        ({'lr': 0.1}, 'focal')
+    """
     table = current_keys(read_toml(path, "spec"))
     for change in changes or []:
         _change(table, change)
@@ -329,17 +482,17 @@ def read_spec(path: Path, changes: list[str] | None = None) -> RunSpec:
 
 
 def read_toml(path: Path, what: str) -> dict[str, Any]:
-    """The tables of a TOML file that holds a spec or a study."""
+    """The tables of a TOML file; ``what`` names its content in errors."""
     try:
         return tomllib.loads(path.read_text())
     except FileNotFoundError as error:
         raise BadInput(f"no {what} at {str(path)!r}; give the path of a .toml file") from error
-    except (OSError, ValueError, RecursionError) as error:  # endless numbers and brackets are no TOMLDecodeError
+    except (OSError, ValueError, RecursionError) as error:  # endless numbers and brackets raise no TOMLDecodeError
         raise BadInput(f"{path.name} is no TOML file: {error}") from error
 
 
 def spec_of(table: dict[str, Any], source: str = "spec") -> RunSpec:
-    """A `RunSpec` of plain tables, or an error that names the key, what it must be, and the nearest right one."""
+    """Check plain tables and make a `RunSpec`; the error names the key, its form and the nearest right name."""
     _check_finite(table, source, "")
     try:
         return RunSpec.model_validate(current_keys(table))
@@ -348,7 +501,7 @@ def spec_of(table: dict[str, Any], source: str = "spec") -> RunSpec:
 
 
 def _check_finite(value: Any, source: str, place: str) -> None:
-    """No number in a spec may be infinite, NaN or beyond float32: JSON has no word for it, and nothing trains by it."""
+    """Refuse numbers that are infinite, NaN or beyond float32: JSON has no word for them, and no training uses them."""
     if isinstance(value, dict):
         for key, item in value.items():
             _check_finite(item, source, f"{place}.{key}" if place else str(key))
