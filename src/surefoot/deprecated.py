@@ -1,6 +1,6 @@
-"""Names of version 0.1 that still work in 0.2.x, each with a `DeprecationWarning` that tells the new name.
+"""Names of version 0.1 that still work in 0.2.x, each with a `DeprecationWarning` that names the new name.
 
-`docs/MIGRATING.md` lists all of them. They leave in 0.3.
+`docs/MIGRATING.md` lists all of them. The old names leave in 0.3.
 """
 
 from __future__ import annotations

@@ -60,19 +60,35 @@ class Entry:
     citation: Citation | None = field(default=None, kw_only=True)
 
     def resolve(self) -> Any:
-        """The class or function that ``builder`` names."""
+        """Import the class or function that ``builder`` names.
+
+        Returns:
+            The class or function.
+        """
         return resolve(self.builder)
 
     def build(self, *args: Any, **options: Any) -> Any:
-        """Call the builder with the entry's fixed arguments and these."""
+        """Call the builder with the entry's fixed arguments and further arguments.
+
+        Args:
+            args: positional arguments.
+            options: keyword arguments.
+
+        Returns:
+            The builder's result.
+        """
         return self.resolve()(*args, **self.fixed, **options)
 
     def parameters(self) -> dict[str, inspect.Parameter]:
-        """The builder's parameters that are a user's options, by name."""
+        """List the builder's parameters that are a user's options.
+
+        Returns:
+            The parameters by name.
+        """
         signature = inspect.signature(self.resolve())
         return {
-            name: each
-            for name, each in signature.parameters.items()
+            name: parameter
+            for name, parameter in signature.parameters.items()
             if name not in self.fixed and name not in self.given
         }
 
@@ -139,8 +155,12 @@ class LossEntry(Entry):
     colour: str | None = field(default=None, kw_only=True)
 
     def parameters(self) -> dict[str, inspect.Parameter]:
-        """As of `Entry`, without ``reduction``: the loop takes the mean."""
-        return {name: each for name, each in super().parameters().items() if name != "reduction"}
+        """List the options as `Entry.parameters` does, without ``reduction``: the loop takes the mean.
+
+        Returns:
+            The parameters by name.
+        """
+        return {name: parameter for name, parameter in super().parameters().items() if name != "reduction"}
 
 
 @dataclass(frozen=True)
@@ -192,7 +212,13 @@ E = TypeVar("E", bound=Entry)
 
 
 def table(entries: Iterable[E]) -> dict[str, E]:
-    """The entries by name, in their order.
+    """Make a table of entries.
+
+    Args:
+        entries: the entries.
+
+    Returns:
+        The entries by name, in their order.
 
     Raises:
         ValueError: if two entries have one name.
@@ -206,10 +232,17 @@ def table(entries: Iterable[E]) -> dict[str, E]:
 
 
 def resolve(reference: str) -> Any:
-    """What ``"module:name"`` names.
+    """Import an object by reference.
 
-    >>> resolve("math:sqrt")(9.0)
-    3.0
+    Args:
+        reference: ``"module:name"``.
+
+    Returns:
+        The object.
+
+    Example:
+        >>> resolve("math:sqrt")(9.0)
+        3.0
     """
     module, _, name = reference.partition(":")
     return getattr(importlib.import_module(module), name)

@@ -1,4 +1,4 @@
-"""Former names of studies, scales and spec keys. Files and folders that have them are read and resumed for good."""
+"""Former names of studies, scales and spec keys. Files and folders with these names stay readable for good."""
 
 from __future__ import annotations
 
@@ -40,13 +40,30 @@ def current_keys(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def former_keys(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """The tables of a run's spec with the keys that its id is a hash of."""
+    """The tables of a run's spec with former keys, which the run's id is a hash of.
+
+    Args:
+        spec: Tables as in a spec or a part of one, with current keys.
+
+    Returns:
+        The same tables under former keys, in the same order.
+
+    Example:
+        >>> former_keys({"optimizer": {"name": "sgd"}, "seed": 0})
+        {'rule': {'name': 'sgd'}, 'seed': 0}
+    """
     former = {current: name for name, current in _KEYS.items()}
     return {former.get(key, key): value for key, value in spec.items()}
 
 
 def current_key(path: str) -> str:
     """A dotted path in a spec with current keys.
+
+    Args:
+        path: A dotted path, in either spelling.
+
+    Returns:
+        The path with a current key.
 
     Example:
         >>> current_key("rule.lr"), current_key("data.train")
@@ -73,7 +90,18 @@ def current_name(name: str) -> str:
 
 
 def former_name(name: str) -> str:
-    """The former name of a study or scale, or ``name`` itself if it never had another."""
+    """The former name of a study or scale.
+
+    Args:
+        name: A current name.
+
+    Returns:
+        The former name, or ``name`` itself if the name has no alias.
+
+    Example:
+        >>> former_name("morosini2026-table1"), former_name("mine")
+        ('paper-a-table1', 'mine')
+    """
     return _replaced(name, {current: former for former, current in _ALIASES.items()})
 
 

@@ -1,4 +1,4 @@
-"""The command line: one verb, one file. Heavy imports happen inside the verbs, so that --help is quick."""
+"""The command line: one command, one file. Heavy imports happen inside the commands, so that --help is quick."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = ["OLD_FLAGS", "app", "invoke", "main"]
 
 app = typer.Typer(
     name="surefoot",
-    help="Watch calibration, curvature and margins while a classifier trains; intervene, repair, prove.",
+    help="Track calibration, curvature and margins while a classifier trains; intervene, recalibrate, certify.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -78,7 +78,7 @@ OLD_FLAGS = {
 
 
 def _renamed(arguments: list[str]) -> list[str]:
-    """The arguments with flags of version 0.1 replaced; each is told once on stderr."""
+    """Replace flags of version 0.1, and report each replaced flag on stderr."""
     command = next((word for word in arguments if not word.startswith("-")), "")
     current = []
     for word in arguments:
@@ -90,7 +90,7 @@ def _renamed(arguments: list[str]) -> list[str]:
     return current
 
 
-# How an error of the library names what the command line calls otherwise: its arguments are flags here.
+# Arguments in error messages of the library, and the flags that the command line has for them.
 _AS_FLAGS = {
     r"surefoot\.study\(spec, out=\.\.\.\)": "surefoot study STUDY.toml --out DIR",
     r"surefoot\.train\(spec, out=\.\.\.\)": "surefoot train SPEC.toml --out DIR",
@@ -105,7 +105,7 @@ _AS_FLAGS = {
 
 
 def _as_flags(text: str, command: str = "") -> str:
-    """An error of the library with its arguments as flags of a command."""
+    """Write the arguments in an error message of the library as flags of a command."""
     for argument, flag in _AS_FLAGS.items():
         text = re.sub(argument, flag, text)
     if command == "calibrate":
@@ -116,7 +116,7 @@ def _as_flags(text: str, command: str = "") -> str:
 def main() -> None:
     """Run the command line as a process that ends with the exit code of `invoke`."""
     for stream in (sys.stdout, sys.stderr):
-        # Where the locale lacks a letter, print a stand-in instead of failing.
+        # If the locale lacks a character, print a replacement instead of failing.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     code = invoke()
@@ -126,10 +126,13 @@ def main() -> None:
 
 
 def invoke(arguments: list[str] | None = None) -> int:
-    """Run the command line and return its exit code; an expected error is one sentence on stderr.
+    """Run the command line; an expected error is one sentence on stderr.
 
     Args:
-        arguments: the words after ``surefoot``; None for those of this process.
+        arguments: the words after ``surefoot``; None takes the words of this process.
+
+    Returns:
+        The exit code.
     """
     from surefoot.text import plain
 
@@ -137,10 +140,10 @@ def invoke(arguments: list[str] | None = None) -> int:
     try:
         words = _renamed(sys.argv[1:] if arguments is None else arguments)
         app(words)
-    except SystemExit as done:  # how the command line's own parser ends, well or badly
+    except SystemExit as done:  # how the parser of the command line ends, with or without an error
         code = done.code if isinstance(done.code, int) else 1
         if type(sys.stdout).__name__ == "PacifyFlushWrapper":
-            code = 0  # how it marks that the reader of our output has gone (`| head`)
+            code = 0  # click's mark that the reader of the output has closed it (`| head`)
     except SurefootError as error:
         print(f"surefoot: {plain(_as_flags(str(error), *words[:1]))}", file=sys.stderr)
         code = error.exit_code
@@ -157,7 +160,7 @@ def invoke(arguments: list[str] | None = None) -> int:
 
 
 def _output_failed(error: OSError) -> int:
-    """Exit code 4; or 0 where the reader of our output has merely gone (`| head`)."""
+    """Exit code 4; 0 if only the reader of the output has closed it (`| head`)."""
     if isinstance(error, BrokenPipeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

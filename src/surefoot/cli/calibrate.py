@@ -1,4 +1,4 @@
-"""``surefoot calibrate VAL TEST``: fit a repair, show that it is one, write calibrated predictions."""
+"""``surefoot calibrate VAL TEST``: fit a calibrator, show its effect, write calibrated predictions."""
 
 from __future__ import annotations
 
@@ -19,11 +19,13 @@ __all__ = ["calibrate"]
 def calibrate(
     val: Annotated[
         Path,
-        typer.Argument(metavar="VAL", help="Held-out predictions to learn from; or a .json written by --calibrator."),
+        typer.Argument(metavar="VAL", help="Held-out predictions to fit on, or a .json file of --calibrator."),
     ],
-    test: Annotated[Path, typer.Argument(metavar="TEST", help="Predictions to repair, and to judge the repair by.")],
+    test: Annotated[
+        Path, typer.Argument(metavar="TEST", help="Predictions to calibrate, and to measure the effect on.")
+    ],
     method: Annotated[str | None, typer.Option(help="auto, or the name of a calibrator.", show_default="auto")] = None,
-    metric: Annotated[str | None, typer.Option(help="What auto improves.", show_default="nll")] = None,
+    metric: Annotated[str | None, typer.Option(help="Metric that auto improves.", show_default="nll")] = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="OUT.csv|npz|parquet", help="Write calibrated TEST.")
     ] = None,
@@ -31,7 +33,7 @@ def calibrate(
         Path | None, typer.Option(metavar="OUT.html|svg|png|pdf", help="Draw before and after side by side.")
     ] = None,
     saved: Annotated[
-        Path | None, typer.Option("--calibrator", metavar="OUT.json", help="Write what was learned.")
+        Path | None, typer.Option("--calibrator", metavar="OUT.json", help="Write the fitted calibrator.")
     ] = None,
     val_split: Annotated[str | None, typer.Option(help="Which set of an .npz with several: val.")] = None,
     test_split: Annotated[str | None, typer.Option(help="Which set of an .npz with several: test.")] = None,
@@ -43,7 +45,7 @@ def calibrate(
     bins: Annotated[int, typer.Option(min=1, help="Bins of the diagrams.")] = 15,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the folds and of the resampling.")] = 0,
 ) -> None:
-    """Find the best repair on VAL, show on TEST that it is one, and write calibrated predictions."""
+    """Choose the best calibrator on VAL, measure its effect on TEST, and write calibrated predictions."""
     from surefoot.errors import BadInput
     from surefoot.metrics.reliability import reliability
     from surefoot.posthoc import Auto, build_calibrator, check_splits, compare, load
@@ -87,7 +89,7 @@ def calibrate(
             raise BadInput(f"VAL has {held_out.classes} classes and TEST {before.classes}; both must be of one model")
         _check_class_names(val, test)
         warnings = check_splits(held_out, before, val_used_for_selection)
-        with progress_bar("choosing a repair" if method == "auto" else "fitting"):
+        with progress_bar("choosing a calibrator" if method == "auto" else "fitting"):
             calibrator = chosen.fit(held_out)
         warnings += fit_warnings(calibrator)
     after = calibrator.apply(before)
@@ -113,27 +115,27 @@ def calibrate(
 
 
 def _check_not_an_input(option: str, path: Path | None, inputs: tuple[Path, ...]) -> None:
-    """Refuse to write over what is read."""
+    """Refuse to overwrite an input file."""
     from surefoot.errors import BadInput
 
     for given in inputs:
         if path is not None and path.exists() and given.exists() and path.samefile(given):
-            raise BadInput(f"{option} must not be a file that is read; got {str(path)!r}. Give it another name")
+            raise BadInput(f"{option} must not be an input file; got {str(path)!r}. Give it another name")
 
 
 def _check_nothing_to_fit(val: Path, options: list[str]) -> None:
-    """Refuse options of a fit where there is none."""
+    """Refuse options of a fit if a fitted calibrator is given."""
     from surefoot.errors import BadInput
 
     if options:
         raise BadInput(
-            f"{options[0]} is for learning from predictions, but {val.name!r} is what was learned already; leave "
+            f"{options[0]} is for fitting on predictions, but {val.name!r} is a fitted calibrator; leave "
             f"{options[0]} out, or give predictions as VAL"
         )
 
 
 def _check_class_names(val: Path, test: Path) -> None:
-    """Refuse two tables whose class columns bear different names, or the same in another order."""
+    """Refuse two tables whose class columns have different names, or the same names in another order."""
     from surefoot.errors import BadInput
 
     first, second = _class_names(val), _class_names(test)
@@ -145,7 +147,7 @@ def _check_class_names(val: Path, test: Path) -> None:
 
 
 def _class_names(path: Path) -> list[str]:
-    """The classes that the header of a .csv names, without "logit" or "prob"; none if they are numbers alone."""
+    """The classes in the header of a .csv file, without "logit" or "prob"; none if all are numbers."""
     import csv
     import re
 
@@ -166,7 +168,7 @@ def _json(calibrator: Calibrator, comparison: Comparison, warnings: list[str]) -
 
     used = calibrator.best_ if isinstance(calibrator, Auto) else calibrator
     learned = {name: getattr(used, name) for name in used.learned if getattr(getattr(used, name), "size", 1) <= 1000}
-    found: dict[str, Any] = {
+    values: dict[str, Any] = {
         "method": used.method,
         "settings": used.get_params(),
         "learned": learned,
@@ -178,9 +180,9 @@ def _json(calibrator: Calibrator, comparison: Comparison, warnings: list[str]) -
         "warnings": warnings,
     }
     if isinstance(calibrator, Auto):
-        found["candidates"] = [dataclasses.asdict(c) for c in calibrator.scores_]
-        found["nested estimate"] = calibrator.estimate_
-    return json.dumps(plain_json(found), allow_nan=False, indent=1)
+        values["candidates"] = [dataclasses.asdict(c) for c in calibrator.scores_]
+        values["nested estimate"] = calibrator.estimate_
+    return json.dumps(plain_json(values), allow_nan=False, indent=1)
 
 
 def _print(

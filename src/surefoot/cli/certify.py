@@ -1,4 +1,4 @@
-"""``surefoot certify RUN|CHECKPOINT``: the papers' theorems on a trained network, printed and tighter constants."""
+"""``surefoot certify RUN|CHECKPOINT``: the papers' theorems on a trained network, with published and tighter bounds."""
 
 from __future__ import annotations
 
@@ -27,17 +27,18 @@ def certify(
     ] = "certified",
     bound: Annotated[str, typer.Option(help="Which lower bound: cheap, crown, interval or lipschitz.")] = "cheap",
     rho: Annotated[
-        float | None, typer.Option(help="Also the statements of Tan et al. (2026), for an ascent of this length.")
+        float | None,
+        typer.Option(help="Also the statements of Tan et al. (2026), for a SAM perturbation of this length."),
     ] = None,
-    rows: Annotated[int | None, typer.Option(help="Only the first so many examples.", min=2)] = None,
-    tail: Annotated[int, typer.Option(help="How many examples that carry the margin tail to list.", min=1)] = 5,
+    rows: Annotated[int | None, typer.Option(help="Use only this number of examples, from the first.", min=2)] = None,
+    tail: Annotated[int, typer.Option(help="Number of examples to list that carry the margin tail.", min=1)] = 5,
     figure: Annotated[Path | None, typer.Option(help="Draw those examples: .png, .svg or .pdf.")] = None,
     best: Annotated[bool, typer.Option("--best", help="The best weights of the run, not the last.")] = False,
-    all_: Annotated[bool, typer.Option("--all", help="Lemmas, too, and what does not apply.")] = False,
+    all_: Annotated[bool, typer.Option("--all", help="Also lemmas, and statements that do not apply.")] = False,
     data: Annotated[Path | None, typer.Option(envvar="SUREFOOT_DATA", help="Folder of data sets.")] = None,
     json_: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
-    """Check the theorems of both papers on a run: hypotheses, both sides, slack, verdict; and what carries the tail."""
+    """Check the theorems of both papers on a run: hypotheses, both sides, slack, verdict, and the margin tail."""
     from surefoot.errors import BadInput
     from surefoot.theory import certify as prove
     from surefoot.theory import sam_certificates, sam_step
@@ -49,23 +50,23 @@ def certify(
     inputs, labels = getattr(opened.data, split).take(slice(rows))
     radius = None if eps is None else opened.data.radius(eps)
     loss = "mse" if opened.spec.loss.name.startswith("mse") else "ce"
-    found = prove(
+    certificates = prove(
         opened.model, inputs, labels, radius, norm=norm, method=method, bound=bound, held_out=split == "test", loss=loss
     )
     step = None
     if rho is not None:
         step = sam_step(opened.model, inputs, labels, rho, points=5)
-        found += sam_certificates(step, gamma=float(opened.spec.optimizer.options.get("gamma", 1.0)))
+        certificates += sam_certificates(step, gamma=float(opened.spec.optimizer.options.get("gamma", 1.0)))
     heavy = _tail(opened, inputs, labels, tail)
     if figure is not None:
         from surefoot.reports.tail import save_tail
 
         save_tail(opened.data.raw(inputs), heavy, figure)
     if json_:
-        _json(opened, split, found, heavy, step)
+        _json(opened, split, certificates, heavy, step)
     else:
-        _show(opened, split, found, heavy, step, all_)
-    if any(each.verdict == "violated" for each in found):
+        _show(opened, split, certificates, heavy, step, all_)
+    if any(certificate.verdict == "violated" for certificate in certificates):
         raise typer.Exit(1)
 
 
@@ -85,26 +86,27 @@ def _tail(opened: LoadedRun, inputs: Any, labels: Any, count: int) -> list[dict[
     ]  # fmt: skip
 
 
-def _facts(opened: LoadedRun, split: str, found: Certificates) -> str:
-    gamma = next(each for each in found if each.name.startswith("Theorem 4.2")).hypotheses[-1]
+def _facts(opened: LoadedRun, split: str, certificates: Certificates) -> str:
+    coupling = next(certificate for certificate in certificates if certificate.name.startswith("Theorem 4.2"))
+    gamma = coupling.hypotheses[-1]
     regime = "interpolating" if gamma.holds else "overlap"
     return f"{opened.folder.name}, step {opened.step:,}, {split} set: {regime} regime ({gamma.text}: {gamma.holds})."
 
 
 def _show(
-    opened: LoadedRun, split: str, found: Certificates, heavy: list[dict[str, Any]], step: Any, everything: bool
+    opened: LoadedRun, split: str, certificates: Certificates, heavy: list[dict[str, Any]], step: Any, everything: bool
 ) -> None:
-    typer.echo(_facts(opened, split, found) + "\n")
-    shown = type(found)(
-        each
-        for each in found
-        if everything or not (each.name.startswith("Lemma B") or each.verdict == "not applicable")
+    typer.echo(_facts(opened, split, certificates) + "\n")
+    shown = type(certificates)(
+        certificate
+        for certificate in certificates
+        if everything or not (certificate.name.startswith("Lemma B") or certificate.verdict == "not applicable")
     )
     typer.echo("\n".join(shown.lines()))
-    counts = Counter(each.verdict for each in found)
+    counts = Counter(certificate.verdict for certificate in certificates)
     typer.echo("\n" + ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common()) + ".")
     if not everything:
-        typer.echo("Lemmas, and what does not apply and why: --all.")
+        typer.echo("--all adds lemmas, and statements that do not apply with the reason.")
     if step is not None:
         typer.echo(_ascent(step))
     typer.echo(f"\nWhat carries the tail: half of mean e^(-m) lies on {heavy[0]['half']:,} example(s). The heaviest:")
@@ -125,15 +127,20 @@ def _ascent(step: Any) -> str:
     )
 
 
-def _json(opened: LoadedRun, split: str, found: Certificates, heavy: list[dict[str, Any]], step: Any) -> None:
+def _json(opened: LoadedRun, split: str, certificates: Certificates, heavy: list[dict[str, Any]], step: Any) -> None:
     from dataclasses import asdict
 
     from surefoot.runs.records import canonical
 
-    said: dict[str, Any] = {"run": opened.folder.name, "step": opened.step, "split": split, **found.to_dict()}
+    contents: dict[str, Any] = {
+        "run": opened.folder.name,
+        "step": opened.step,
+        "split": split,
+        **certificates.to_dict(),
+    }
     if step is not None:
-        said["ascent"] = {
+        contents["ascent"] = {
             "rho": step.rho, "rising": step.rising, "linearity": step.linearity, "end_decides": step.end_decides,
             "path": [asdict(point) for point in step.path], **step.coefficients,
         }  # fmt: skip
-    typer.echo(canonical({**said, "tail": heavy}))
+    typer.echo(canonical({**contents, "tail": heavy}))

@@ -1,4 +1,4 @@
-"""``surefoot data list|fetch|check``: which data sets there are, and where they stand."""
+"""``surefoot data list|fetch|check``: the available data sets and their files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _Root = Annotated[Path | None, typer.Option("--data", envvar="SUREFOOT_DATA", he
 
 @app.command("list")
 def list_(data: _Root = None) -> None:
-    """The data sets that specs may name, and how to get them."""
+    """List the data sets that specs may name, and how to get them."""
     from surefoot.data.registry import DATASETS
 
     for name, entry in DATASETS.items():
@@ -27,7 +27,7 @@ def list_(data: _Root = None) -> None:
 
 @app.command()
 def fetch(name: Annotated[str, typer.Argument(help="Such as cifar10.")], data: _Root = None) -> None:
-    """Bring a data set into the data folder; it is checked before it gets its name."""
+    """Download a data set into the data folder; it is checked before it gets its name."""
     import sys
 
     from rich.console import Console
@@ -51,17 +51,17 @@ def check(
     data: _Root = None,
     json_: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
-    """Read a data set whole, and say what it holds."""
+    """Read a complete data set, and print its contents."""
     import json
 
     from surefoot.data.fetch import check as look
 
-    found = look(name, data)
+    summary = look(name, data)
     if json_:
-        typer.echo(json.dumps(found))
+        typer.echo(json.dumps(summary))
         return
-    said = "its pixels are the published ones" if found["verified"] else "no published figures to compare with"
+    verified = "its pixels are as published" if summary["verified"] else "no published figures to compare with"
     typer.echo(
-        f"{name}: {found['train']:,} to train, {found['test']:,} to test, {found['classes']} classes, examples of "
-        f"shape {tuple(found['shape'])}; {said}; sha256 {found['sha256']}"  # type: ignore[arg-type]
+        f"{name}: {summary['train']:,} to train, {summary['test']:,} to test, {summary['classes']} classes, examples "
+        f"of shape {tuple(summary['shape'])}; {verified}; sha256 {summary['sha256']}"  # type: ignore[arg-type]
     )

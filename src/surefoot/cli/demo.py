@@ -1,4 +1,4 @@
-"""``surefoot demo``: the papers' phenomenon on the embedded digits, under seven step rules."""
+"""``surefoot demo``: the papers' phenomenon on the embedded digits, under seven optimizers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["demo"]
 
 _SGD = {"name": "sgd", "lr": 0.05, "momentum": 0.9}
-# name -> rule, batch
+# name -> optimizer, batch size
 _OPTIMIZERS: dict[str, tuple[dict[str, Any], int | str]] = {
     "GD": ({"name": "gd", "lr": 1.0}, "full"),
     "SGD": (_SGD, 32),
@@ -33,7 +33,7 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder for the runs, the figure and the page.")] = Path("demo"),
     steps: Annotated[int, typer.Option(help="Steps of each run.", min=10)] = 1500,
 ) -> None:
-    """Train a small network on scikit-learn's digits under seven optimizers, and watch calibration follow sharpness."""
+    """Train a small network on scikit-learn's digits under seven optimizers, and show calibration and sharpness."""
     import time
 
     from surefoot.cli.terminal import progress_bar, terminal
@@ -49,22 +49,24 @@ def demo(
     start = time.perf_counter()
     runs: dict[str, list[dict[str, Any]]] = {}
     with progress_bar("training") as tick:
-        for place, each in enumerate(plan.runs):
+        for place, planned in enumerate(plan.runs):
             result = run(
-                each.spec,
+                planned.spec,
                 out / "runs",
                 watch=lambda step, of, *_, at=place: tick(at * of + step, len(_OPTIMIZERS) * of),
             )
-            runs[each.shown["optimizer"]] = read_journal(result.folder / "journal.jsonl")[0]
+            runs[planned.shown["optimizer"]] = read_journal(result.folder / "journal.jsonl")[0]
     terminal().print(_table(runs))
     typer.echo(
         "r: Pearson's correlation of a calibration error with the sharpness (λ_max of the Gauss–Newton matrix) over\n"
-        "the run. Near 1 on the training set: the network is miscalibrated exactly while it stands on sharp ground."
+        "the run. Near 1 on the training set: the calibration error is high exactly while the sharpness is high."
     )
     save_trajectories(runs, out / "trajectories.png")
     typer.echo(f"\n{len(runs)} runs in {time.perf_counter() - start:.0f} s. Curves: {out / 'trajectories.png'}")
-    typer.echo(f"Everything, to look at: {report(out, out / 'page.html')}")
-    typer.echo("Your own: surefoot train spec.toml, sf.Tracker in your loop, surefoot evaluate for predictions.")
+    typer.echo(f"Report page: {report(out, out / 'page.html')}")
+    typer.echo(
+        "For your own models: surefoot train spec.toml, sf.Tracker in your loop, surefoot evaluate for predictions."
+    )
 
 
 def _plan(steps: int) -> Plan:

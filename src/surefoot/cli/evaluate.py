@@ -1,4 +1,4 @@
-"""``surefoot evaluate FILE``: how calibrated the predictions are, how certain that number is, and what to do."""
+"""``surefoot evaluate FILE``: metrics with intervals, a reliability diagram, and a verdict."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def evaluate(
     figure: Annotated[Path | None, typer.Option(metavar="OUT.svg|png|pdf|html", help="Draw the diagram.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the resampling behind the intervals.")] = 0,
 ) -> None:
-    """Metrics with 95 % intervals, a reliability diagram, and what they mean in plain words."""
+    """Print metrics with 95 % intervals, a reliability diagram, and what they mean."""
     from surefoot import evaluation
     from surefoot.predictions import Predictions
     from surefoot.text import plain

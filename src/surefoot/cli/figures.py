@@ -13,10 +13,10 @@ __all__ = ["figures"]
 def figures(
     folder: Annotated[Path, typer.Argument(help="A run, a study, or a folder of runs and studies.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the figures.")] = Path("figures"),
-    style: Annotated[str, typer.Option(help="paper: a column's width, small letters.")] = "paper",
+    style: Annotated[str, typer.Option(help="paper: the width of a column, small type.")] = "paper",
     json_: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
-    """Draw what the runs hold of the papers' figures, each as PDF, SVG and PNG."""
+    """Draw the papers' figures that the runs have readings for, each as PDF, SVG and PNG."""
     from surefoot.errors import BadInput
     from surefoot.reports.figures.paper import save_figures
     from surefoot.runs.records import canonical

@@ -1,4 +1,4 @@
-"""``surefoot predict RUN -o FILE.npz``: a run's predictions, for ``evaluate``, ``calibrate`` and everybody else."""
+"""``surefoot predict RUN -o FILE.npz``: a run's predictions, for ``evaluate``, ``calibrate`` and other programs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PARTS = ("train", "val", "test")
 
 def predict(
     run: Annotated[Path, typer.Argument(help="The folder of a run, or one of its .safetensors files.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Where to write them.", metavar="OUT.npz")] = Path(
+    out: Annotated[Path, typer.Option("--out", "-o", help="Where to write the predictions.", metavar="OUT.npz")] = Path(
         "predictions.npz"
     ),
     parts: Annotated[
@@ -46,8 +46,8 @@ def predict(
         )
     arrays: dict[str, Any] = {}
     for part in wanted:
-        found = Predictions.of(opened.model, getattr(opened.data, part), batch_size=CHUNK)  # as it was read
-        arrays |= {f"{part}_logits": found.logits, f"{part}_labels": found.labels}
+        predictions = Predictions.of(opened.model, getattr(opened.data, part), batch_size=CHUNK)  # as it was read
+        arrays |= {f"{part}_logits": predictions.logits, f"{part}_labels": predictions.labels}
     with replace_file(out) as stream:
         np.savez(stream, **arrays)
     sizes = ", ".join(f"{len(arrays[f'{part}_labels']):,} of {part}" for part in wanted)

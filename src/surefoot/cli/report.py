@@ -1,4 +1,4 @@
-"""``surefoot report DIR -o page.html``: one page that shows what happened in the runs of a folder."""
+"""``surefoot report DIR -o page.html``: one page with the results of the runs of a folder."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def report(
     from surefoot.text import plain
 
     if json_:
-        # In ASCII: names come from strangers, and a terminal obeys some letters.
+        # In ASCII: names come from strangers, and a terminal executes some characters.
         typer.echo(json.dumps(payload(folder), allow_nan=False, separators=(",", ":")))
         return
     if out.suffix.lower() not in (".html", ".htm"):

@@ -1,4 +1,4 @@
-"""``surefoot shift RUN|CHECKPOINT``: accuracy and calibration under corruption, and whether foreign data is noticed."""
+"""``surefoot shift RUN|CHECKPOINT``: accuracy and calibration under corruption, and out-of-distribution detection."""
 
 from __future__ import annotations
 
@@ -23,24 +23,30 @@ def shift(
     ],
     corruptions: Annotated[str, typer.Option(help="all (15), extra (4), none, or names with commas between.")] = "all",
     severities: Annotated[str, typer.Option(help="From 1 to 5, with commas between.")] = "1,2,3,4,5",
-    ood: Annotated[list[str] | None, typer.Option(help="Foreign data: a set or arrays:NAME; repeatable.")] = None,
+    ood: Annotated[
+        list[str] | None, typer.Option(help="Out-of-distribution data: a set or arrays:NAME; may be repeated.")
+    ] = None,
     calibrate: Annotated[
         str, typer.Option(help="Calibrators to fit on clean validation data, with commas between; or none.")
     ] = "temperature",
     ensemble: Annotated[bool, typer.Option("--ensemble", help="Also the mean of all runs, as an ensemble.")] = False,
     official: Annotated[bool, typer.Option("--official", help="The official arrays in the data folder.")] = False,
-    rows: Annotated[int | None, typer.Option(help="Only the first so many test images.", min=20)] = None,
-    resamples: Annotated[int, typer.Option(help="Behind the intervals of ECE; 0 for none.", min=0)] = 100,
+    rows: Annotated[
+        int | None, typer.Option(help="Use only this number of test images, from the first.", min=20)
+    ] = None,
+    resamples: Annotated[int, typer.Option(help="Resamples of the intervals of ECE; 0 for no intervals.", min=0)] = 100,
     figure: Annotated[
         Path | None,
-        typer.Option(help="Draw ECE against severity, of clean data alone after each calibrator: .png, .svg or .pdf."),
+        typer.Option(
+            help="Draw ECE against severity, or after each calibrator if only clean data is read: .png, .svg or .pdf."
+        ),
     ] = None,
     best: Annotated[bool, typer.Option("--best", help="The best weights of the runs, not the last.")] = False,
-    seed: Annotated[int, typer.Option(min=0, help="Of the corruptions.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the corruptions.")] = 0,
     data: Annotated[Path | None, typer.Option(envvar="SUREFOOT_DATA", help="Folder of data sets.")] = None,
     json_: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
-    """Read runs on corrupted and foreign images; repairs fitted on clean data are carried over to them."""
+    """Evaluate runs on corrupted and out-of-distribution images, with calibrators fitted on clean data."""
     from surefoot.posthoc.registry import build_calibrator
     from surefoot.shift.corruptions import NAME, kinds_named, try_kinds
     from surefoot.shift.measure import ood_rows, shifted_rows
@@ -56,11 +62,11 @@ def shift(
         figure_format(figure)
         check_folder("--figure", figure)
     for name in [] if calibrate == "none" else calibrate.split(","):
-        build_calibrator(name.strip())  # a wrong name is said before the long work
+        build_calibrator(name.strip())  # a wrong name raises before the long work
     opened = {name: open_run(run, data, best) for name, run in _named(runs).items()}
     first = _same_data(list(opened.values()))
     view = View(first.data)
-    foreign = ood_by_name(ood or [], data, view.shape)
+    out_of_distribution = ood_by_name(ood or [], data, view.shape)
     test = first.data.test.part(slice(rows))
     pictures, labels = view.pictures(test), test.labels.numpy()
     source = published(first.spec.data.name, data, labels) if official else generated(pictures, labels, seed)
@@ -68,30 +74,30 @@ def shift(
         try_kinds(pictures, kinds)
     subjects = _subjects(opened, calibrate, ensemble, view.white)
     with progress_bar("reading") as tick:
-        found = shifted_rows(subjects, (pictures, labels), source, kinds, levels, resamples, tick)
-        told = ood_rows(subjects, (pictures, labels), foreign)
+        results = shifted_rows(subjects, (pictures, labels), source, kinds, levels, resamples, tick)
+        detection = ood_rows(subjects, (pictures, labels), out_of_distribution)
     if figure is not None and kinds:
         from surefoot.reports.shift import save_shift
 
-        save_shift(found, figure)
+        save_shift(results, figure)
     elif figure is not None:
         from surefoot.reports.figures.recalibration import save_recalibration, settings_named
 
-        save_recalibration(found, settings_named({name: each.folder for name, each in opened.items()}), figure)
+        save_recalibration(results, settings_named({name: run.folder for name, run in opened.items()}), figure)
     name = "official" if official else NAME
     if json_:
         from surefoot.runs.records import canonical
         from surefoot.shift.measure import means
 
-        mean = [*means(found, "subject", "method", "kind"), *means(found, "subject", "method")]
+        mean = [*means(results, "subject", "method", "kind"), *means(results, "subject", "method")]
         facts = {"data": first.spec.data.name, "corruptions": name, "seed": None if official else seed, "bins": 15}
-        typer.echo(canonical({**facts, "rows": found, "means": mean, "ood": told}))
+        typer.echo(canonical({**facts, "rows": results, "means": mean, "ood": detection}))
     else:
-        _show(found, told, name, first)
+        _show(results, detection, name, first)
 
 
 def _named(runs: list[Path]) -> dict[str, Path]:
-    """The runs by short names; by their whole paths where those would be the same."""
+    """Name the runs briefly; by their complete paths if the brief names are the same."""
     from surefoot.errors import BadInput
     from surefoot.shift.measure import TOGETHER
 
@@ -115,7 +121,7 @@ def _levels(text: str) -> list[int]:
     try:
         levels = [int(word) for word in text.split(",")]
     except ValueError as error:
-        raise BadInput(f"--severities must be whole numbers from 1 to 5 with commas between; got {text!r}") from error
+        raise BadInput(f"--severities must be integers from 1 to 5 with commas between; got {text!r}") from error
     return sorted({check_int("severity", level, 1, 5) for level in levels})
 
 
@@ -149,36 +155,36 @@ def _subjects(opened: dict[str, LoadedRun], calibrate: str, ensemble: bool, whit
     def fitted(p: Predictions | None) -> dict[str, Any]:
         return {} if p is None else {name: build_calibrator(name).fit(p) for name in names}
 
-    def asker(each: LoadedRun) -> Any:
-        view = View(each.data, white)
-        return lambda pictures, labels: Predictions.of(each.model, view.dataset(pictures, labels), batch_size=CHUNK)
+    def predictor(run: LoadedRun) -> Any:
+        view = View(run.data, white)
+        return lambda pictures, labels: Predictions.of(run.model, view.dataset(pictures, labels), batch_size=CHUNK)
 
-    asked = {name: asker(each) for name, each in opened.items()}
-    vals = {name: each.data.val for name, each in opened.items()}
-    held = {
+    predictors = {name: predictor(run) for name, run in opened.items()}
+    vals = {name: run.data.val for name, run in opened.items()}
+    held_out = {
         n: None if val is None else Predictions.of(opened[n].model, val, batch_size=CHUNK) for n, val in vals.items()
     }
-    subjects = [Subject(name, ask, fitted(held[name])) for name, ask in asked.items()]
+    subjects = [Subject(name, ask, fitted(held_out[name])) for name, ask in predictors.items()]
     if ensemble:
-        known = [p for p in held.values() if p is not None]
-        # Validation rows differ where each run drew its own, or trained on more; those of one may have trained another.
+        known = [p for p in held_out.values() if p is not None]
+        # Validation rows differ if runs drew them separately; one run's validation rows may be another's training rows.
         parts = {(one.spec.data.order, len(one.data.train), one.spec.data.val) for one in opened.values()}
-        shared = len(known) == len(held) and len(parts) == 1 and parts.pop()[0] == "first"
+        shared = len(known) == len(held_out) and len(parts) == 1 and parts.pop()[0] == "first"
         p = mean_predictions(known) if shared else None
-        ask_all = list(asked.values())
+        ask_all = list(predictors.values())
         subjects.append(Subject(TOGETHER, lambda x, y: mean_predictions([ask(x, y) for ask in ask_all]), fitted(p)))
     return subjects
 
 
-def _show(found: list[dict[str, Any]], told: list[dict[str, Any]], name: str, first: LoadedRun) -> None:
+def _show(results: list[dict[str, Any]], detection: list[dict[str, Any]], name: str, first: LoadedRun) -> None:
     from surefoot.shift.measure import means
 
-    n = found[0]["n"]
+    n = results[0]["n"]
     typer.echo(f"{first.spec.data.name}, {n:,} test images; corruptions: {name}; ECE with 15 bins of equal width.")
     if first.data.val is None:
         typer.echo("No calibrators: the run has no validation examples (data.val).")
-    for subject in dict.fromkeys(row["subject"] for row in found):
-        own = [row for row in found if row["subject"] == subject]
+    for subject in dict.fromkeys(row["subject"] for row in results):
+        own = [row for row in results if row["subject"] == subject]
         levels = sorted({row["severity"] for row in own} - {0})
         typer.echo(f"\n{subject}")
         typer.echo(f"{'':20}{'accuracy':>9}{'NLL':>8}{'ECE':>8}  " + "".join(f"{f'ECE {s}':>8}" for s in levels))
@@ -191,11 +197,11 @@ def _show(found: list[dict[str, Any]], told: list[dict[str, Any]], name: str, fi
                 _line(mean["kind"], mean, [row["ece"] for row in rows if row["kind"] == mean["kind"]])
             for mean in means(rows, "method"):
                 by_level = [[row["ece"] for row in rows if row["severity"] == level] for level in levels]
-                _line("mean", mean, [sum(each) / len(each) for each in by_level])
+                _line("mean", mean, [sum(eces) / len(eces) for eces in by_level])
         aurocs = [mean["auroc"] for mean in means(own, "subject") if mean["auroc"] is not None]
         for auroc in aurocs:
             typer.echo(f"  AUROC of clean against corrupted, by the largest probability: {auroc:.4f}")
-        for row in [row for row in told if row["subject"] == subject]:
+        for row in [row for row in detection if row["subject"] == subject]:
             typer.echo(f"  {row['set']} by {row['score']}: AUROC {row['auroc']:.4f}, FPR95 {row['fpr95']:.4f}")
 
 

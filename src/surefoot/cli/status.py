@@ -1,4 +1,4 @@
-"""``surefoot status DIR``: where every run in a folder stands."""
+"""``surefoot status DIR``: the state of every run in a folder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def status(
     figure: Annotated[Path | None, typer.Option(help="Draw ECE and sharpness of each run: .png, .svg or .pdf.")] = None,
     json_: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
-    """List the runs: rule, outcome or step, and the last reading; or draw their curves."""
+    """List the runs: optimizer, outcome or step, and the last reading; or draw their curves."""
     from rich.table import Table
 
     from surefoot.cli.terminal import terminal
@@ -34,8 +34,8 @@ def status(
 
         methods = {place.folder: read_run(place).method for place in places(folder.resolve())}
         curves = {
-            f"{methods.get(each, run['optimizer'])} {run['id'][:6]}": read_journal(each / JOURNAL)[0]
-            for run, each in zip(runs, run_folders(folder), strict=True)
+            f"{methods.get(path, run['optimizer'])} {run['id'][:6]}": read_journal(path / JOURNAL)[0]
+            for run, path in zip(runs, run_folders(folder), strict=True)
         }
         save_trajectories(curves, figure)
     if json_:

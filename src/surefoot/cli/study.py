@@ -1,4 +1,4 @@
-"""``surefoot study STUDY.toml``: a grid of runs; the same command again goes on where it stopped."""
+"""``surefoot study STUDY.toml``: a grid of runs; the same command again resumes the study."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["study"]
 
 
 def study(
-    spec: Annotated[Path, typer.Argument(help="A .toml file that says what the study is.")],
+    spec: Annotated[Path, typer.Argument(help="The study's .toml file.")],
     out: Annotated[Path | None, typer.Option(help="Folder of the study; named after it by default.")] = None,
     workers: Annotated[int, typer.Option(help="Processes that run at once.", min=1)] = 1,
     ray: Annotated[
@@ -30,7 +30,7 @@ def study(
     ] = None,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Also runs that failed before.")] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="List the runs that are left and what they cost; train nothing.")
+        bool, typer.Option("--dry-run", help="List the remaining runs and their cost; train nothing.")
     ] = False,
     data: Annotated[Path | None, typer.Option(envvar="SUREFOOT_DATA", help="Folder of data sets.")] = None,
     json_: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
@@ -66,18 +66,18 @@ def _say(result: StudyResult, has_tables: bool) -> None:
     counts = [text for text in counts if not text.startswith("0 ")]
     left = result.count("waiting") + result.count("elsewhere")
     typer.echo(f"{result.folder}: {', '.join(counts) or 'no run ended'}" + (f", {left} not begun" if left else ""))
-    if sys.stderr.isatty():  # the live table is gone; what went wrong stays
+    if sys.stderr.isatty():  # the live table disappears; failed and diverged runs stay visible
         for task in result.tasks:
             if task.state in ("diverged", "failed"):
                 typer.echo(f"  {sentence(task)}")
     if result.reason:
         typer.echo(f"  {result.reason}")
     if result.outcome == "interrupted":
-        typer.echo("interrupted; the same command goes on from there")
+        typer.echo("interrupted; the same command resumes the study")
     elif has_tables and result.count("finished"):
         try:
             typer.echo("\n" + render(result.tables(), "text"))
-        except BadInput as error:  # the runs are there all the same
+        except BadInput as error:  # the runs are finished all the same
             typer.echo(f"no tables: {plain(str(error))}")
             return
         typer.echo(f"\nagain, or in another format: surefoot table {result.folder}")
@@ -90,8 +90,8 @@ def _json(result: StudyResult) -> None:
         {"label": task.run.label, "id": task.id, "state": task.state, "step": task.step, "error": task.error}
         for task in result.tasks
     ]
-    found = {"folder": str(result.folder), "outcome": result.outcome, "reason": result.reason, "runs": runs}
-    typer.echo(canonical(found))
+    contents = {"folder": str(result.folder), "outcome": result.outcome, "reason": result.reason, "runs": runs}
+    typer.echo(canonical(contents))
 
 
 def _dry_run(
@@ -112,8 +112,8 @@ def _dry_run(
         raise BadInput(f"--only {only!r} is in no label; there is {plan.runs[0].label!r}, for one")
     done = [run for run in runs if run.id and StudyFolder(place).result(run.id)]
     runs = [run for run in runs if run not in done]
-    there = [run for run in runs if run.id and any(StudyFolder(other).result(run.id) for other in others)]
-    runs = [run for run in runs if run not in there]
+    elsewhere = [run for run in runs if run.id and any(StudyFolder(other).result(run.id) for other in others)]
+    runs = [run for run in runs if run not in elsewhere]
     total = sum(run.cost or 0.0 for run in runs)
     if json_:
         from surefoot.runs.records import canonical
@@ -121,9 +121,9 @@ def _dry_run(
         listed = [
             {"label": run.label, "id": run.id, "stage": run.stage, "steps": run.steps, "cost": run.cost} for run in runs
         ]
-        found = {"name": wanted.name, "scale": plan.scale, "cost": total, "runs": listed}
-        found |= {"finished": [run.id for run in done], "taken_over": [run.id for run in there]}
-        typer.echo(canonical(found))
+        contents = {"name": wanted.name, "scale": plan.scale, "cost": total, "runs": listed}
+        contents |= {"finished": [run.id for run in done], "taken_over": [run.id for run in elsewhere]}
+        typer.echo(canonical(contents))
         return
     _list(plan, runs)
     typer.echo(
@@ -132,8 +132,8 @@ def _dry_run(
     )
     if done:
         typer.echo(f"{len(done):,} more have ended in {place}")
-    if there:
-        typer.echo(f"{len(there):,} more are taken over from other studies")
+    if elsewhere:
+        typer.echo(f"{len(elsewhere):,} more are taken over from other studies")
     for missing in library.missing:
         typer.echo(f"ids need the data: {missing}")
 

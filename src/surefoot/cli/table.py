@@ -1,4 +1,4 @@
-"""``surefoot table STUDY``: what a study found, as text, Markdown, LaTeX, CSV or JSON."""
+"""``surefoot table STUDY``: a study's tables as text, Markdown, LaTeX, CSV or JSON."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def table(
     scale: Annotated[str | None, typer.Option(help="With a .toml file: which scale's folder.")] = None,
     out: Annotated[Path | None, typer.Option(help="With a .toml file: the folder of the study.")] = None,
 ) -> None:
-    """Print a study's tables: means and deviations, correlations, hypotheses, paired tests."""
+    """Print a study's tables: means and standard deviations, correlations, hypotheses, paired tests."""
     from surefoot.errors import BadInput
     from surefoot.studies.folder import default_folder
     from surefoot.studies.gather import gather
@@ -30,14 +30,14 @@ def table(
         raise BadInput(f"--format must be one of {', '.join(FORMATS)}; got {format_!r}{suggest(format_, FORMATS)}")
     specs = None
     if study.suffix == ".toml":
-        # The tables as the file states them now: a table may be added after the runs.
+        # The tables of the current file: a table may be added after the runs.
         wanted = read_study(study)
         name, _ = wanted.at_scale(scale)
         study = out or default_folder(wanted.name, name)
         specs = wanted.tables_at(name)
     tables = tables_of(gather(study), which, specs)
     typer.echo(render(tables, format_))
-    if format_ == "csv":  # which has no place for a table that could not be made
-        for each in tables:
-            if not each.columns:
-                typer.echo(f"{each.name}: {' '.join(each.notes)}", err=True)
+    if format_ == "csv":  # CSV has no place for a table that could not be made
+        for made in tables:
+            if not made.columns:
+                typer.echo(f"{made.name}: {' '.join(made.notes)}", err=True)

@@ -1,4 +1,4 @@
-"""What the verbs share: a console, a progress bar, and checks of where results go before the long work starts."""
+"""Shared by the commands: a console, a progress bar, and checks of output paths before the long work starts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ __all__ = ["check_figure", "check_folder", "progress_bar", "terminal"]
 
 
 def terminal() -> Console:
-    """A console for which a reader that has gone (`| head`) is no failure."""
+    """Make a console that does not fail if the reader of the output closes it (`| head`).
+
+    Returns:
+        A console of the package rich.
+    """
     from rich.console import Console
 
     class Terminal(Console):
@@ -30,7 +34,14 @@ def terminal() -> Console:
 
 @contextlib.contextmanager
 def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on stderr while working, where a person watches; it is gone when the work is done."""
+    """Show a progress bar on stderr while working, if stderr is a terminal; the bar disappears at the end.
+
+    Args:
+        what: description of the work.
+
+    Yields:
+        A function ``report(done, of)``.
+    """
     from rich.console import Console
     from rich.progress import Progress
 
@@ -40,7 +51,14 @@ def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
 
 
 def check_figure(figure: Path) -> None:
-    """Refuse a figure that cannot be written."""
+    """Refuse a figure that cannot be written.
+
+    Args:
+        figure: path of the figure.
+
+    Raises:
+        BadInput: if the path has an unknown suffix, or its folder does not exist.
+    """
     from surefoot.errors import BadInput
     from surefoot.reports.figure import FORMATS
 
@@ -50,7 +68,15 @@ def check_figure(figure: Path) -> None:
 
 
 def check_folder(option: str, path: Path) -> None:
-    """Refuse a file whose folder is not there."""
+    """Refuse a file whose folder does not exist.
+
+    Args:
+        option: the option's name for the error message.
+        path: path of the file.
+
+    Raises:
+        BadInput: if the folder does not exist.
+    """
     from surefoot.errors import BadInput
 
     if not path.parent.is_dir():

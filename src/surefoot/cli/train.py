@@ -1,4 +1,4 @@
-"""``surefoot train SPEC.toml``: one run; the same command again goes on where it stopped."""
+"""``surefoot train SPEC.toml``: one run; the same command again resumes the run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SHOWN = ("train.accuracy", "test.accuracy", "train.ece", "test.ece", "test.nll"
 
 
 def train(
-    spec: Annotated[Path, typer.Argument(help="A .toml file that says what the run is.")],
+    spec: Annotated[Path, typer.Argument(help="The run's .toml file.")],
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="Change the spec: optimizer.lr=0.1; may be repeated.")
     ] = None,
@@ -29,7 +29,7 @@ def train(
     ] = False,
     json_: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
-    """Train a classifier, reading calibration, margins and curvature along the way; run again to resume.
+    """Train a classifier and track calibration, margins and curvature; run again to resume.
 
     Several processes share a run under torchrun: ``torchrun --nproc-per-node 2 -m surefoot train SPEC.toml``.
     """
@@ -51,20 +51,24 @@ def train(
 
 
 def show(result: Result) -> None:
-    """The end of a run in a few lines."""
-    said = {
+    """Print the end of a run in a few lines.
+
+    Args:
+        result: the run's result.
+    """
+    ending = {
         "finished": f"finished after {result.step:,} steps",
         "diverged": f"diverged at step {result.step:,}: its loss is not finite; the last finite reading is below",
-        "interrupted": f"interrupted after {result.step:,} steps; the same command goes on from there",
+        "interrupted": f"interrupted after {result.step:,} steps; the same command resumes the run",
     }[result.outcome]
-    typer.echo(f"{result.folder}: {'' if result.fresh else 'had '}{said}")
+    typer.echo(f"{result.folder}: {'' if result.fresh else 'had '}{ending}")
     for name in _SHOWN:
         if name in result.final:
             typer.echo(f"  {name:16} {result.final[name]:.4f}")
     if result.final.get("gradients") and result.final.get("step"):
         gradients = result.final["gradients"]
-        each = gradients / result.final["step"]
-        typer.echo(f"  {'cost':16} {gradients:,} gradients of the cross-entropy, {each:.3g} a step")
+        per_step = gradients / result.final["step"]
+        typer.echo(f"  {'cost':16} {gradients:,} gradients of the cross-entropy, {per_step:.3g} a step")
 
 
 class _bar:  # noqa: N801
