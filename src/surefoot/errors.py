@@ -1,4 +1,4 @@
-"""What can go wrong, as types. The exit code of the command line is part of the type."""
+"""The exceptions of surefoot. Each type has the exit code that the command line returns for it."""
 
 from __future__ import annotations
 
@@ -10,33 +10,37 @@ __all__ = ["BadInput", "MissingDependency", "RankLost", "RunLocked", "StorageFau
 
 
 class SurefootError(Exception):
-    """Base of every error that surefoot raises on purpose; its text is one sentence for a person."""
+    """Base class of the errors that surefoot raises on purpose; the text is one sentence for a person.
+
+    Attributes:
+        exit_code: Exit code of the command line.
+    """
 
     exit_code = 1
 
 
 class BadInput(SurefootError, ValueError):
-    """An argument, file or option is not what it must be; the text names it, its value and the remedy."""
+    """An argument, a file or an option is not valid; the text names it, its value and the remedy."""
 
     exit_code = 2
 
 
 class RunLocked(BadInput):
-    """Another process is at work on the run; it may be looked at again later."""
+    """Another process trains the run; a later attempt may succeed."""
 
 
 class RankLost(SurefootError):
-    """Another process of the same training died, fell silent or refused its part; none can go on without it."""
+    """Another rank of the same training died, stopped responding or failed, so that no rank can continue."""
 
 
 class MissingDependency(SurefootError, ImportError):
-    """An optional package is needed; the text names the extra that brings it."""
+    """An optional package is not installed; the text names the extra that installs the package."""
 
     exit_code = 2
 
 
 class StorageFault(SurefootError, OSError):
-    """The disk refused a write; nothing half-written is left under the final name."""
+    """The disk refused a write; no partial file is left under the final name."""
 
     exit_code = 4
 
