@@ -1,4 +1,4 @@
-"""The best reading so far: whose weights are kept, and how long to wait for a better one."""
+"""The best reading so far, whose weights are kept, and early stopping."""
 
 from __future__ import annotations
 
@@ -14,7 +14,22 @@ __all__ = ["Best"]
 
 @dataclass
 class Best:
-    """The best ``metric`` over the readings, by the metric's own direction; ``since`` counts readings after it."""
+    """The best value of a metric over the readings, by the metric's own direction.
+
+    Attributes:
+        metric: Name of the metric, such as ``"val.nll"``.
+        patience: Number of readings without improvement after which training stops; None never stops early.
+        value: The best value so far; NaN before the first reading.
+        step: The step of the best reading; -1 before the first reading.
+        since: Number of readings since the best one.
+
+    Example:
+        >>> best = Best("val.nll", patience=1)
+        >>> [best.improves({"step": step, "val.nll": nll}) for step, nll in ((0, 2.3), (50, 1.1), (100, 1.2))]
+        [True, True, False]
+        >>> best.step, best.exhausted
+        (50, True)
+    """
 
     metric: str
     patience: int | None = None
@@ -23,7 +38,14 @@ class Best:
     since: int = 0
 
     def improves(self, reading: Mapping[str, Any]) -> bool:
-        """Take a reading into account; whether it is the best so far. A tie is no improvement."""
+        """Take a reading into account.
+
+        Args:
+            reading: Values by name with the ``"step"``; a reading without the metric does not count.
+
+        Returns:
+            Whether the reading is the best so far. A tie is no improvement.
+        """
         if self.metric not in reading:
             return False
         value = float(reading[self.metric])
@@ -36,13 +58,21 @@ class Best:
 
     @property
     def exhausted(self) -> bool:
-        """Whether ``patience`` readings in a row brought nothing better."""
+        """Whether the last ``patience`` readings brought no improvement."""
         return self.patience is not None and self.since >= self.patience
 
     def state_dict(self) -> dict[str, Any]:
-        """What a resumed run needs."""
+        """The state with which a resumed run continues.
+
+        Returns:
+            The attributes by name.
+        """
         return asdict(self)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Put back what `state_dict` gave."""
+        """Restore the state of `state_dict`.
+
+        Args:
+            state: The attributes by name; the metric and the patience are not changed.
+        """
         self.value, self.step, self.since = float(state["value"]), int(state["step"]), int(state["since"])

@@ -1,4 +1,4 @@
-"""What the theorems of Morosini et al. (2026) say at a reading: bounds, slack, and whether all of them hold."""
+"""The theorems of Morosini et al. (2026) at a reading: bounds, slacks, and whether all theorems hold."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from surefoot.theory.sample import Curvature, Robust, Sample
 
 __all__ = ["bounds_of", "over_ball"]
 
-# What is written down of each statement: (name in the record, theorem, statement's beginning, form).
+# The recorded statements: (name in the record, theorem, beginning of the statement, form).
 _KEPT = (
     ("ece.printed", "Theorem 4.1 (i)", "ECE ≤ (K−1) mean", "printed"),
     ("ece.tight", "Theorem 4.1 (i)", "ECE ≤ mean (1 − p_y)", "tighter"),
@@ -37,23 +37,36 @@ _KEPT = (
 
 
 def bounds_of(part: str, p: Predictions, curvature: Curvature | None, ball: Robust | None = None) -> dict[str, Any]:
-    """Right sides and slacks, the regime, C_J, and how many statements hold, do not apply, or are violated.
+    """Evaluate the theorems on the predictions of a part.
 
     Statements about robust margins (Theorem 4.1 with Q_ε, 4.2 (iv), Lemma B.5) need the ``ball``.
+
+    Args:
+        part: Name of the part, ``"train"`` or ``"test"``, with which the names of the numbers begin.
+        p: Predictions on the part.
+        curvature: Sharpness and Jacobian norms on the part; None omits the statements about sharpness.
+        ball: Certified margins over the ball; None omits the statements about robust margins.
+
+    Returns:
+        Right sides and slacks of the recorded statements, the regime, C_J, and the numbers of statements that hold and
+        that are violated.
+
+    References:
+        Morosini et al. (2026), "Too Sharp, Too Sure: When Calibration Follows Curvature", Section 4.
     """
     sample = Sample(p, curvature, ball)
-    found = [*lemmas(sample), *overlap(sample), *interpolating(sample)]
+    certificates = [*lemmas(sample), *overlap(sample), *interpolating(sample)]
     record: dict[str, Any] = {f"{part}.regime": sample.regime}
     if curvature is not None:
         record[f"{part}.c_j"] = curvature.c_j
         record[f"{part}.c_j_mean"] = float(curvature.jacobian_norms.mean())
     for name, theorem, beginning, form in _KEPT:
-        each = _named(found, theorem, beginning, form)
-        if each is not None and each.applies:
-            record[f"{part}.bound.{name}"] = each.right
-            record[f"{part}.slack.{name}"] = each.slack
+        certificate = _named(certificates, theorem, beginning, form)
+        if certificate is not None and certificate.applies:
+            record[f"{part}.bound.{name}"] = certificate.right
+            record[f"{part}.slack.{name}"] = certificate.slack
     for verdict in ("holds", "violated"):
-        record[f"{part}.theorems.{verdict}"] = sum(each.verdict == verdict for each in found)
+        record[f"{part}.theorems.{verdict}"] = sum(c.verdict == verdict for c in certificates)
     return record
 
 
@@ -67,24 +80,36 @@ def over_ball(
     clean: Predictions,
     all_rows: Callable[[Tensor], Tensor],
 ) -> tuple[dict[str, float], Robust | None]:
-    """log Q over the ball: from an attack, an estimate from below; and proved from above, where the layers allow it.
+    """Estimate log Q over the ball from below by an attack, and bound it from above where the layers allow a proof.
 
-    ``all_rows`` joins this rank's rows with those of the others, whose predictions ``clean`` has. What was proved comes
-    back, too: the margins that the theorems about the ball speak of.
+    Args:
+        part: Name of the part, with which the names of the numbers begin.
+        model: The network, from inputs to logits.
+        x: This rank's inputs (m, ...).
+        y: This rank's labels (m,).
+        eps: Radius of the ball in units of the inputs, a number or an array of the shape of an input.
+        norm: Norm of the ball, ``"inf"`` or ``"2"``.
+        clean: Predictions on the examples of all ranks.
+        all_rows: Function that joins this rank's rows with those of the other ranks.
+
+    Returns:
+        The numbers by name, and the certified margins for the theorems about the ball. The second is None if a layer
+        has no bounds.
     """
-    found = {f"{part}.log_q_attack": log_moment(all_rows(robust(model, x, y, eps, norm, "pgd")))}
+    numbers = {f"{part}.log_q_attack": log_moment(all_rows(robust(model, x, y, eps, norm, "pgd")))}
     try:
         own = robust_of(model, x, y, eps, norm)
     except BadInput:
-        return found, None  # a layer without bounds: the attack's figure stands alone
+        return numbers, None  # a layer without bounds: only the number of the attack is known
 
     def joined(rows: Any) -> Any:
         return all_rows(torch.as_tensor(rows)).numpy()
 
     ball = replace(own, margins=joined(own.margins), lipschitz=joined(own.lipschitz), error=joined([own.error]).max())
-    found[f"{part}.log_q_certified"] = log_moment(np.minimum(ball.margins, clean.true_margin))
-    return found, ball
+    numbers[f"{part}.log_q_certified"] = log_moment(np.minimum(ball.margins, clean.true_margin))
+    return numbers, ball
 
 
-def _named(found: list[Certificate], theorem: str, beginning: str, form: str) -> Certificate | None:
-    return next((c for c in found if c.name == theorem and c.form == form and c.statement.startswith(beginning)), None)
+def _named(certificates: list[Certificate], theorem: str, beginning: str, form: str) -> Certificate | None:
+    matches = (c for c in certificates if c.name == theorem and c.form == form and c.statement.startswith(beginning))
+    return next(matches, None)

@@ -1,4 +1,4 @@
-"""A deep ensemble as a run: its members are ordinary runs beside it, and its result is that of their mean."""
+"""A deep ensemble as a run: its members are runs in the same folder, and its result is that of their mean."""
 
 from __future__ import annotations
 
@@ -18,9 +18,19 @@ __all__ = ["read_mean", "train_members"]
 
 
 def train_members(spec: RunSpec, one: Callable[[int, RunSpec], Any]) -> Any | None:
-    """Run the members by ``one(place, spec)``; the first result that is not "finished", else None.
+    """Train the members of a deep ensemble one after another.
 
-    Members that another process is running are left to it, and `RunLocked` is raised once all others are done.
+    Members that another process is training are skipped.
+
+    Args:
+        spec: Specification of the ensemble.
+        one: Function (number of the member, its spec) → its result, which trains one member.
+
+    Returns:
+        The first result that is not ``"finished"``; None if all members finished.
+
+    Raises:
+        RunLocked: If another process is training a member, after all other members finished.
     """
     locked: RunLocked | None = None
     for place, member in enumerate(members_of(spec)):
@@ -37,7 +47,15 @@ def train_members(spec: RunSpec, one: Callable[[int, RunSpec], Any]) -> Any | No
 
 
 def read_mean(ensemble: LoadedRun) -> dict[str, Any]:
-    """One reading of the mean of all members."""
+    """Take one reading of the mean of all members.
+
+    Args:
+        ensemble: The loaded ensemble.
+
+    Returns:
+        Calibration and margins on each part by name; with validation examples also the temperature and the test ECE
+        after temperature scaling.
+    """
     parts = {"train": ensemble.data.train, "test": ensemble.data.test, "val": ensemble.data.val}
     predictions = {
         name: Predictions.of(ensemble.model, part, batch_size=CHUNK) for name, part in parts.items() if part is not None

@@ -1,4 +1,4 @@
-"""Where readings go besides the journal: to any object with `log` and `close`, none of which can stop a run."""
+"""Loggers, which receive the readings of a tracker; an error of a logger never stops a run."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ class Logger(Protocol):
         """Receive a reading.
 
         Args:
-            reading: the ``"step"``, numbers by name, and some lists and tables; see `numbers_of`.
+            reading: The ``"step"``, numbers by name, and some lists and tables; see `numbers_of`.
         """
 
     def close(self) -> None:
-        """Receive the end: the tracker was left, and no reading follows."""
+        """Receive the end of the tracker's block, after which no reading follows."""
 
 
 def numbers_of(reading: Mapping[str, Any]) -> dict[str, float]:
     """Select the numbers of a reading, without its step.
 
     Args:
-        reading: the reading.
+        reading: The reading.
 
     Returns:
         The numbers by name; booleans as 0 or 1.
@@ -44,33 +44,56 @@ def numbers_of(reading: Mapping[str, Any]) -> dict[str, float]:
 
 
 class Loggers:
-    """Several loggers as one. One that raises is warned of once, and told of later readings all the same."""
+    """Several loggers as one; a logger that raises causes one warning and still receives later readings.
+
+    Args:
+        loggers: The loggers.
+
+    Raises:
+        BadInput: If one of them is no logger.
+
+    Example:
+        >>> class Printer:
+        ...     def log(self, reading):
+        ...         print(reading["step"])
+        ...     def close(self):
+        ...         print("end")
+        >>> loggers = Loggers([Printer()])
+        >>> loggers.log({"step": 50})
+        50
+        >>> loggers.close()
+        end
+    """
 
     def __init__(self, loggers: Iterable[Logger]) -> None:
         try:
             self._loggers = list(loggers)
         except TypeError as error:
             raise BadInput(f"loggers must be a list of loggers; got {type(loggers).__name__}; write [it]") from error
-        for each in self._loggers:
-            if isinstance(each, type):
-                raise BadInput(f"loggers must be loggers, not their classes; write {each.__name__}(...)")
-            if not (callable(getattr(each, "log", None)) and callable(getattr(each, "close", None))):
-                raise BadInput(f"loggers must have methods log(reading) and close(); {type(each).__name__} lacks one")
+        for logger in self._loggers:
+            if isinstance(logger, type):
+                raise BadInput(f"loggers must be loggers, not their classes; write {logger.__name__}(...)")
+            if not (callable(getattr(logger, "log", None)) and callable(getattr(logger, "close", None))):
+                raise BadInput(f"loggers must have methods log(reading) and close(); {type(logger).__name__} lacks one")
         self._warned: set[int] = set()
 
     def log(self, reading: Mapping[str, Any]) -> None:
-        """Give each logger a reading of its own."""
-        for place, each in enumerate(self._loggers):
+        """Give each logger its own copy of a reading.
+
+        Args:
+            reading: The reading.
+        """
+        for place, logger in enumerate(self._loggers):
             try:
-                each.log(copy.deepcopy(reading))
+                logger.log(copy.deepcopy(reading))
             except Exception as error:
                 self._warn(place, error)
 
     def close(self) -> None:
         """Close each logger."""
-        for place, each in enumerate(self._loggers):
+        for place, logger in enumerate(self._loggers):
             try:
-                each.close()
+                logger.close()
             except Exception as error:
                 self._warn(place, error)
 
@@ -86,5 +109,5 @@ class Loggers:
         )
         try:
             warnings.warn(text, RuntimeWarning, stacklevel=4)
-        except RuntimeWarning:  # where warnings are made errors, which would stop the run
+        except RuntimeWarning:  # warnings are turned into errors, and an error would stop the run
             print(text, file=sys.stderr)

@@ -1,4 +1,4 @@
-"""A trained model under shift, as the ``[shift]`` table of a run asks for it."""
+"""Evaluation of a trained model under distribution shift, as the ``[shift]`` table of a run specifies."""
 
 from __future__ import annotations
 
@@ -24,9 +24,21 @@ __all__ = ["ood_sets", "read_shift"]
 
 
 def ood_sets(spec: ShiftSpec, data: Prepared, root: Path | None) -> dict[str, NDArray[Any]]:
-    """The foreign pictures that a run will be asked about, read before it trains: a missing file is said at once.
+    """Load the out-of-distribution images of a run, before training starts.
 
-    So is a corruption that these images cannot have, such as another saturation of grey ones.
+    A missing file is an error at once, and so is a corruption that does not apply to the images, such as a change of
+    saturation for grey images.
+
+    Args:
+        spec: The table ``shift``.
+        data: Prepared data of the run.
+        root: Folder of data sets; None suffices for embedded ones.
+
+    Returns:
+        Images by name of the data set.
+
+    Raises:
+        BadInput: If a data set is missing, or a corruption does not apply to the images.
     """
     view = View(data)
     try_kinds(view.pictures(data.test.part(slice(0, 1))), kinds_named(spec.corruptions))
@@ -36,16 +48,27 @@ def ood_sets(spec: ShiftSpec, data: Prepared, root: Path | None) -> dict[str, ND
 def read_shift(
     spec: ShiftSpec, model: nn.Module, data: Prepared, foreign: Mapping[str, NDArray[Any]]
 ) -> dict[str, float]:
-    """``shift.ece``, ``shift.snow.nll``, ``ood.svhn.auroc``, …; with validation data also after a temperature."""
+    """Evaluate a model on corrupted and out-of-distribution data.
+
+    Args:
+        spec: The table ``shift``.
+        model: The trained model.
+        data: Prepared data of the run.
+        foreign: Out-of-distribution images by name, as `ood_sets` returns them.
+
+    Returns:
+        Numbers such as ``shift.ece``, ``shift.snow.nll`` and ``ood.svhn.auroc``; with validation data also those after
+        temperature scaling.
+    """
     view = View(data)
 
     def predict(pictures: NDArray[Any], labels: Any) -> Predictions:
         return Predictions.of(model, view.dataset(pictures, labels), batch_size=CHUNK)
 
-    held = {}
+    calibrators = {}
     if data.val is not None:
-        held["temperature"] = Temperature().fit(Predictions.of(model, data.val, batch_size=CHUNK))
-    subject = Subject("run", predict, held)
+        calibrators["temperature"] = Temperature().fit(Predictions.of(model, data.val, batch_size=CHUNK))
+    subject = Subject("run", predict, calibrators)
     test = data.test.part(slice(spec.rows))
     clean = view.pictures(test), test.labels.numpy()
     rows = shifted_rows([subject], clean, generated(*clean), kinds_named(spec.corruptions), spec.severities)

@@ -1,4 +1,4 @@
-"""What is wrong with a spec, as one sentence: the key, what it must be, what it was, and the nearest right name."""
+"""Errors of a spec as one sentence: the key, its required form, its value and the nearest right name."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PLURALS = {int: "integers", float: "numbers", str: "texts"}
 
 @dataclass
 class _Place:
-    """Where an error lies: its keys, the innermost table, and what the value there must be."""
+    """Place of an error: its keys, the innermost table, and the required form of the value."""
 
     keys: list[str]
     table: type[BaseModel]
@@ -32,18 +32,18 @@ class _Place:
 
     @property
     def form(self) -> str:
-        """What the value must be, in words."""
+        """The required form of the value, in words."""
         return self.description or _form(self.kind, self.metadata)
 
 
 def clear_error(error: ValidationError, model: type[BaseModel], source: str) -> BadInput:
-    """pydantic's first complaint in our words; a choice of types is told as one.
+    """Convert pydantic's first error to one sentence, in which a union of types counts as one type.
 
     Args:
-        error: raised by ``model.model_validate``.
-        model: what was validated. A table may say what it is written as in ``form``, and name fields that no file
-            holds in ``hidden``.
-        source: the file's name, which begins the sentence.
+        error: The error that ``model.model_validate`` raised.
+        model: The validated model. A table may describe its form in ``form``, and name the fields that no file holds
+            in ``hidden``.
+        source: Name of the file, with which the sentence begins.
 
     Returns:
         The error to raise.
@@ -54,7 +54,7 @@ def clear_error(error: ValidationError, model: type[BaseModel], source: str) -> 
         return BadInput(f"{source}: keys must be text; got {first['input']!r}")
     place = _find(model, location)
     name = ".".join(place.keys)
-    if first["type"] == "value_error":  # from our own validators
+    if first["type"] == "value_error":  # from the validators of the model
         return BadInput(f"{source}: {name}{': ' if name else ''}{first['msg'].removeprefix('Value error, ')}")
     if first["type"] in ("extra_forbidden", "invalid_key"):
         known = _keys(place.table)
@@ -69,17 +69,17 @@ def clear_error(error: ValidationError, model: type[BaseModel], source: str) -> 
 
 
 def _keys(table: type[BaseModel]) -> list[str]:
-    """The keys that a file may hold."""
+    """The keys that a file may have."""
     return [name for name in table.model_fields if name not in getattr(table, "hidden", ())]
 
 
 def _find(model: type[BaseModel], location: Sequence[int | str]) -> _Place:
-    """Follow pydantic's location through the types; its words for a choice of types are no keys."""
+    """Follow pydantic's location through the types; its names of union members are no keys."""
     place, rest = _Place([], model, model), list(location)
     while rest:
         part = rest.pop(0)
         choices = _choices(place.kind)
-        if len(choices) > 1:  # the part names one of them
+        if len(choices) > 1:  # the part names one of the choices
             if rest:
                 place.kind = next((kind for kind in choices if getattr(kind, "__name__", "") == part), choices[0])
             continue
@@ -101,9 +101,9 @@ def _find(model: type[BaseModel], location: Sequence[int | str]) -> _Place:
 
 
 def _choices(kind: Any) -> list[Any]:
-    """The types of a union without None; a single type is the only one."""
+    """The types of a union without None; for any other type, the type alone."""
     if typing.get_origin(kind) in (Union, types.UnionType):
-        return [each for each in typing.get_args(kind) if each is not type(None)]
+        return [choice for choice in typing.get_args(kind) if choice is not type(None)]
     return [kind]
 
 
@@ -111,7 +111,7 @@ def _form(kind: Any, metadata: Sequence[Any]) -> str:
     """A type with its bounds in words."""
     choices = _choices(kind)
     if len(choices) > 1:
-        return " or ".join(_form(each, metadata) for each in choices)
+        return " or ".join(_form(choice, metadata) for choice in choices)
     (kind,) = choices
     origin = typing.get_origin(kind) or kind
     if origin is Literal:
@@ -122,14 +122,19 @@ def _form(kind: Any, metadata: Sequence[Any]) -> str:
     if origin is tuple:
         plural = _PLURALS.get(typing.get_args(kind)[0])
         named = f"a list of {plural}" if plural else "a list"
-        return f"{named}, one at least" if any(isinstance(each, annotated_types.MinLen) for each in metadata) else named
-    if origin is str and any(isinstance(each, annotated_types.MinLen) for each in metadata):
+        return f"{named}, one at least" if _is_nonempty(metadata) else named
+    if origin is str and _is_nonempty(metadata):
         return "text that is not empty"
     bounds = " and ".join(filter(None, map(_bound, metadata)))
     return f"{_WORDS.get(origin, 'a value')} {bounds}".rstrip()
 
 
+def _is_nonempty(metadata: Sequence[Any]) -> bool:
+    return any(isinstance(constraint, annotated_types.MinLen) for constraint in metadata)
+
+
 def _bound(constraint: Any) -> str:
+    """A bound in words."""
     match constraint:
         case annotated_types.Ge(low):
             return f"of at least {low}"

@@ -1,4 +1,4 @@
-"""A model, its optimizer, its tracker and its objective as named tensors and plain values, and back."""
+"""Conversion of the state of model, optimizer, tracker and objective to named tensors and plain values, and back."""
 
 from __future__ import annotations
 
@@ -18,7 +18,17 @@ __all__ = ["pack", "unpack"]
 def pack(
     model: nn.Module, optimizer: Optimizer, tracker: Tracker, objective: Objective
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Everything that a run needs to go on, as tensors by name and as values that JSON can hold."""
+    """Collect the state with which a run is resumed.
+
+    Args:
+        model: The network.
+        optimizer: Its optimizer.
+        tracker: Its tracker.
+        objective: Its objective.
+
+    Returns:
+        Tensors by name, and the rest of the state as values that JSON can hold.
+    """
     tensors = {f"model/{name}": value.clone() for name, value in model.state_dict().items()}
     tensors |= {f"loss/{name}": value.clone() for name, value in objective.state_dict().items()}
     state = optimizer.state_dict()
@@ -43,7 +53,16 @@ def unpack(
     tensors: Mapping[str, Tensor],
     plain: Mapping[str, Any],
 ) -> None:
-    """Put back what `pack` gave."""
+    """Restore the state that `pack` collected.
+
+    Args:
+        model: The network, whose weights are replaced.
+        optimizer: The optimizer, whose state is replaced.
+        tracker: The tracker, whose state is replaced.
+        objective: The objective, whose state is replaced.
+        tensors: Tensors by name.
+        plain: The rest of the state.
+    """
     model.load_state_dict(_under(tensors, "model/"))
     objective.load_state_dict(_under(tensors, "loss/"))
     state: dict[int, dict[str, Any]] = {int(index): dict(entry) for index, entry in plain["rule"]["plain"].items()}
@@ -55,4 +74,5 @@ def unpack(
 
 
 def _under(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The tensors whose names begin with ``prefix``, without the prefix."""
     return {name.removeprefix(prefix): torch.as_tensor(t) for name, t in tensors.items() if name.startswith(prefix)}
