@@ -1,4 +1,4 @@
-"""`sf.train`: a run from Python."""
+"""`surefoot.train`: a run from Python."""
 
 from __future__ import annotations
 
@@ -23,16 +23,17 @@ def train(
     """Train one run, or resume it where it stopped, as the command ``surefoot train`` does.
 
     Args:
-        spec: a ``.toml`` file, its tables as a mapping, or a `RunSpec`.
-        out: folder of runs; the run's own folder in it is named by the hash of its spec.
-        data: folder of data sets; by default the one that the environment variable ``SUREFOOT_DATA`` names.
-        allow_version_mismatch: resume under another version of torch or numpy, which may change the run's bits.
+        spec: A ``.toml`` file, its tables as a mapping, or a `RunSpec`.
+        out: Folder of runs; the run's own folder in it is named by the hash of its spec.
+        data: Folder of data sets; by default the folder that the environment variable ``SUREFOOT_DATA`` names.
+        allow_version_mismatch: Whether to resume under another version of torch or numpy, which may change the run's
+            bits.
 
     Returns:
         The run's folder, how it ended, its last step and its last reading.
 
     Raises:
-        BadInput: if the spec, the data or the folder is not as it must be; the text names the remedy.
+        BadInput: If the spec, the data or the folder is not valid; the text names the remedy.
     """
     if isinstance(spec, str | Path):
         spec = read_spec(Path(spec))

@@ -1,4 +1,4 @@
-"""The groups of readings: what each is called, what it costs and how it is computed."""
+"""The groups of readings: name, cost and computation of each group."""
 
 from __future__ import annotations
 
@@ -31,27 +31,55 @@ _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
 def calibration_of(part: str, p: Predictions) -> dict[str, float]:
-    """How right and how sure: ``part.accuracy``, ``.nll``, ``.ece``, … and the mean binary entropy of p_y.
+    """Compute accuracy, losses, calibration errors, mean confidence and the mean binary entropy of p_y.
 
-    The registry says which metrics are read; of the test part also the classwise error and both AUROCs.
+    The registry of metrics lists the tracked metrics; those of the test part include the classwise error and both
+    AUROCs.
+
+    Args:
+        part: Name of the part, with which the names of the numbers begin.
+        p: Predictions on the part.
+
+    Returns:
+        Numbers by name: ``part.accuracy``, ``part.nll``, ``part.ece``, ….
+
+    Example:
+        >>> p = Predictions(torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 0]))
+        >>> calibration_of("train", p)["train.accuracy"]
+        0.5
     """
     table = metrics.metrics_table()
-    found = {name: table[name](p) for name in tracked_metrics(part)}
-    found["confidence"] = p.confidence.mean()
-    found["entropy"] = _entropy(p.log_true).mean()
-    return {f"{part}.{name}": float(value) for name, value in found.items()}
+    numbers = {name: table[name](p) for name in tracked_metrics(part)}
+    numbers["confidence"] = p.confidence.mean()
+    numbers["entropy"] = _entropy(p.log_true).mean()
+    return {f"{part}.{name}": float(value) for name, value in numbers.items()}
 
 
 def margins_of(part: str, p: Predictions, count: int = 10) -> dict[str, Any]:
-    """The true margin's mean, minimum and quantiles, log Q, and the examples that carry Q, heaviest first."""
+    """Compute mean, minimum and quantiles of the true margin, log Q, and the examples that dominate Q.
+
+    Args:
+        part: Name of the part, with which the names of the values begin.
+        p: Predictions on the part.
+        count: Number of dominating examples, which are listed by decreasing share of Q.
+
+    Returns:
+        Values by name.
+
+    Example:
+        >>> p = Predictions(torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 0]))
+        >>> margins = margins_of("train", p)
+        >>> margins["train.margin"], margins["train.margin_min"], margins["train.tail"]["rows"]
+        (0.5, -1.0, [1, 0])
+    """
     m = p.true_margin
-    found: dict[str, Any] = {f"{part}.margin": float(m.mean()), f"{part}.margin_min": float(m.min())}
+    values: dict[str, Any] = {f"{part}.margin": float(m.mean()), f"{part}.margin_min": float(m.min())}
     for q, value in zip(_QUANTILES, np.quantile(m, _QUANTILES), strict=True):
-        found[f"{part}.margin_q{round(100 * q):02d}"] = float(value)
-    found[f"{part}.log_q"] = log_moment(m)
+        values[f"{part}.margin_q{round(100 * q):02d}"] = float(value)
+    values[f"{part}.log_q"] = log_moment(m)
     heavy = tail(m, count)
-    found[f"{part}.wrong"], found[f"{part}.tail_half"] = heavy.wrong, heavy.half
-    found[f"{part}.tail"] = {
+    values[f"{part}.wrong"], values[f"{part}.tail_half"] = heavy.wrong, heavy.half
+    values[f"{part}.tail"] = {
         "rows": heavy.rows.tolist(),
         "margins": heavy.margins.tolist(),
         "shares": heavy.shares.tolist(),
@@ -59,11 +87,25 @@ def margins_of(part: str, p: Predictions, count: int = 10) -> dict[str, Any]:
         "predicted": p.predicted[heavy.rows].tolist(),
         "confidence": p.confidence[heavy.rows].tolist(),
     }
-    return found
+    return values
 
 
 def arrays_of(part: str, p: Predictions, bins: int = 30) -> dict[str, Any]:
-    """Histograms of margin and confidence, and the reliability table, as small lists."""
+    """Compute histograms of margin and confidence, and the reliability table.
+
+    Args:
+        part: Name of the part, with which the names of the lists begin.
+        p: Predictions on the part.
+        bins: Number of bins of a histogram.
+
+    Returns:
+        Lists and tables by name.
+
+    Example:
+        >>> p = Predictions(torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 0]))
+        >>> arrays_of("train", p, bins=2)["train.confidence_histogram"]
+        [0, 2]
+    """
     low, high = float(p.true_margin.min()), float(p.true_margin.max())
     margins, edges = np.histogram(p.true_margin, bins, (low, high if high > low else low + 1.0))
     confidence, _ = np.histogram(p.confidence, bins, (0.0, 1.0))
@@ -80,7 +122,7 @@ def arrays_of(part: str, p: Predictions, bins: int = 30) -> dict[str, Any]:
 
 
 def _entropy(log_p: Any) -> Any:
-    """H(p) = −p log p − (1 − p) log(1 − p) of log p, the limits included."""
+    """H(p) = −p log p − (1 − p) log(1 − p) as a function of log p; H is 0 at the limits."""
     p = np.exp(log_p)
     rest = -np.expm1(log_p)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -88,7 +130,7 @@ def _entropy(log_p: Any) -> Any:
 
 
 class Calibration(Group):
-    """Accuracy, losses and calibration errors; with validation examples also those, and test ECE after temperature."""
+    """Accuracy, losses and calibration errors; with validation examples also test ECE after temperature scaling."""
 
     name = "calibration"
     needs_predictions = True
@@ -114,7 +156,7 @@ class Calibration(Group):
 
 
 class Margins(Group):
-    """True margins, their moment log Q, and the examples that carry it."""
+    """True margins, their moment log Q, and the examples that dominate Q."""
 
     name = "margins"
     needs_predictions = True
@@ -144,14 +186,14 @@ class RobustMargins(Group):
     needs_predictions = True
 
     def of_part(self, part: str, p: Predictions, record: Record) -> float:
-        """An attack of ten steps and a bound of some sixty forward passes."""
+        """The cost is that of an attack of ten steps and a bound of some sixty forward passes."""
         m = self.measured
         numbers, m.balls[part] = over_ball(part, m.model, *m.parts[part].take(), m.eps, m.norm, p, m.ranks.rows)
         record.update(numbers)
         return 40 * len(m.labels[part]) / m.batch
 
     def at_end(self, predictions: Mapping[str, Predictions], record: Record) -> float:
-        """Bounds of a later reading have other balls."""
+        """Delete the balls: later readings have other balls."""
         self.measured.balls.clear()
         return 0.0
 
@@ -163,18 +205,18 @@ class Bounds(Group):
     needs_predictions = True
 
     def check(self) -> None:
-        """The theorems speak of the sharpness of all examples."""
+        """Refuse a sample: the theorems use the sharpness of all examples."""
         if self.measured.sampled("train") < len(self.measured.labels["train"]):
             raise BadInput("bounds compare with the sharpness of all training examples; leave out sample, or bounds")
 
     def set_up(self) -> float:
-        """That of the training set's sharpness."""
+        """The set-up is that of the training set's sharpness."""
         return self.measured.set_up_sharpness("train")
 
     def of_part(self, part: str, p: Predictions, record: Record) -> float:
-        """Of the training set: a backward pass for each class, and a product with the whole matrix."""
+        """On the training set the cost is a backward pass for each class and a full matrix-vector product."""
         m = self.measured
-        ball = m.balls.get(part)  # if robust margins were read just before
+        ball = m.balls.get(part)  # set if robust margins were read at this step
         if part != "train" or not m.has_cross_entropy:
             record.update(bounds_of(part, p, None, ball))
             return 0.0
@@ -199,7 +241,7 @@ class SharpnessOnTrain(Group):
         """A full product costs 1.0 to 1.5 gradient steps, a compressed one about an eighth of one."""
         name = f"{prefix(self.part)}sharpness"
         if name in record:
-            return 0.0  # the bounds needed it, and had it verified
+            return 0.0  # the bounds have read and verified this value
         reading, count = self.measured.sharpness(self.part).read(), self.measured.sampled(self.part)
         record |= {name: reading.value, f"{name}_residual": reading.residual}
         if count < len(self.measured.labels[self.part]):
@@ -208,7 +250,7 @@ class SharpnessOnTrain(Group):
 
 
 class SharpnessOnTest(SharpnessOnTrain):
-    """The same of the test examples."""
+    """The sharpness of the loss on the test examples, or on a sample of them."""
 
     name = "test_curvature"
     part = "test"
@@ -239,11 +281,11 @@ class LargestOfHessian(Group):
         return self.measured.cost_of_passes("train") * pairs.matvecs
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The eigenvector that the next reading starts from."""
+        """The eigenvector from which the next reading starts."""
         return {} if self._start is None else {f"hessian.{self.name}": self._start.clone()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Put back what `state_dict` gave."""
+        """Restore the state of `state_dict`."""
         start = state.get(f"hessian.{self.name}")
         self._start = None if start is None else start.clone()
 
@@ -267,7 +309,7 @@ class BatchSharpness(Group):
     name = "batch_sharpness"
 
     def read(self, record: Record) -> float:
-        """Small batches pay for their checks."""
+        """Small batches cost more per gradient step because of the checks for each batch."""
         m = self.measured
         settings: dict[str, Any] = {"tol": 0.1, "max_batches": 40, "ranks": m.ranks.count > 1}
         reading = batch_sharpness(m.model, *m.parts["train"].take(), m.batch, m.seed, loss=m.loss, **settings)
@@ -276,13 +318,13 @@ class BatchSharpness(Group):
 
 
 class Ascent(Group):
-    """κ_min along SAM's ascent θ → θ̃ = θ + ρ g/‖g‖ on the training examples, and λ (Tan et al. 2026, Figure 2)."""
+    """κ_min along SAM's ascent step θ → θ̃ = θ + ρ g/‖g‖ on training examples, and λ (Tan et al. 2026, Figure 2)."""
 
     name = "ascent"
-    points: ClassVar[int] = 5  # on the way: 0, 1/4, …, 1
+    points: ClassVar[int] = 5  # along the ascent step: 0, 1/4, …, 1
 
     def check(self) -> None:
-        """The optimizer must have one radius, and the theorem is about cross-entropy."""
+        """The optimizer must have one radius, the loss must be cross-entropy, and there must be one process."""
         if not self._radius():
             raise BadInput(
                 "readings of 'ascent' need an optimizer that climbs along the gradient: SAM, VASSO or CSAM, with one "
@@ -294,7 +336,7 @@ class Ascent(Group):
             raise BadInput("readings of 'ascent' are of one process; leave out ascent, or ranks")
 
     def read(self, record: Record) -> float:
-        """Both ends of the spectrum at each point, some forty products each."""
+        """Both ends of the spectrum at each point cost some forty products each."""
         m = self.measured
         train, count = m.parts["train"], m.sampled("train")
         drawn = torch.randperm(len(train), generator=generator(m.seed, "sample"))[:count]
@@ -303,7 +345,7 @@ class Ascent(Group):
         return 2 * 40 * self.points * len(y) / m.batch
 
     def _radius(self) -> float:
-        """ρ of an optimizer whose ascent has that length; 0 if it has none, or several."""
+        """ρ of an optimizer with an ascent step of this length; 0 if there is none or there are several."""
         optimizer = self.measured.optimizer
         if not isinstance(optimizer, SAM | VASSO):
             return 0.0
@@ -311,7 +353,7 @@ class Ascent(Group):
         return radii.pop() if len(radii) == 1 else 0.0
 
     def _on(self, x: Tensor, y: Tensor) -> dict[str, float]:
-        """Nothing for a radius that a schedule made 0, a gradient of zero, and a model that diverged."""
+        """The numbers; none for a radius or a gradient of zero, or a model that diverged."""
         try:
             step = sam_step(self.measured.model, x, y, self._radius(), self.points, tol=5e-2)
         except BadInput:

@@ -1,7 +1,7 @@
-"""What readings are taken of, what groups of readings share, and how those that are due are taken together.
+"""The measured model and data, the base class of groups of readings, and the joint reading of several groups.
 
 Costs are in gradient steps of the training loop. A forward pass is half of a gradient step for an MLP, whose inputs
-need no gradient, and a third for deeper networks; we count the half.
+need no gradient, and a third for deeper networks; the costs here count a half.
 """
 
 from __future__ import annotations
@@ -31,23 +31,21 @@ Record = dict[str, Any]
 
 @dataclass
 class Measured:
-    """What is measured, and what groups share.
-
-    Args:
-        model: From inputs to logits.
-        parts: This rank's examples by name: train, test and maybe val.
-        labels: The labels of all ranks by name.
-        loss: Of curvature and gradient.
-        batch: Rows of all ranks in a training step.
-        seed: Of samples and random starts.
-        sample: Examples of a part that its sharpness and the ascent are read on; all if None.
-        optimizer: Whose ascent is read.
-        eps: Radius of the ball of robust margins.
-        norm: Norm of the ball.
-        ranks: Who shares the examples.
+    """The measured model and data, and the state that groups share.
 
     Attributes:
-        balls: What was proved about each part's ball at the reading under way, for the bounds.
+        model: The network, from inputs to logits.
+        parts: This rank's examples by name: train, test and, if there are validation examples, val.
+        labels: The labels of all ranks by name.
+        loss: The loss of curvature and gradient.
+        batch: Number of rows, over all ranks, of a training step.
+        seed: Seed of samples and random starts.
+        sample: Number of examples on which sharpness and ascent are read; all if None.
+        optimizer: The optimizer whose ascent is read.
+        eps: Radius of the ball of robust margins.
+        norm: Norm of the ball.
+        ranks: The processes that share the examples.
+        balls: The certified margins of each part at the current reading, for the bounds.
     """
 
     model: nn.Module
@@ -65,36 +63,72 @@ class Measured:
     _readers: dict[str, Sharpness] = field(default_factory=dict)
 
     def cost_of_passes(self, part: str) -> float:
-        """A gradient of all examples of a part, in gradient steps."""
+        """Cost of a gradient of all examples of a part.
+
+        Args:
+            part: Name of the part.
+
+        Returns:
+            The cost in gradient steps.
+        """
         return len(self.labels[part]) / self.batch
 
     def sampled(self, part: str) -> int:
-        """Examples of a part that its sharpness is read on."""
+        """Number of examples of a part on which its sharpness is read.
+
+        Args:
+            part: Name of the part.
+
+        Returns:
+            The number, at most that of all examples.
+        """
         rows = len(self.labels[part])
         return rows if self.sample is None else min(self.sample, rows)
 
     @property
     def has_cross_entropy(self) -> bool:
-        """Whether the loss is cross-entropy, which the theorems are about."""
+        """Whether the loss is cross-entropy, as the theorems assume."""
         return isinstance(self.loss, CrossEntropy)
 
     def predictions(self, part: str, record: Record) -> Predictions | None:
-        """The predictions on a part; None, and a word in the record, where the logits are not finite."""
+        """Predict a part.
+
+        Args:
+            part: Name of the part.
+            record: Record of the reading; its ``"diverged"`` becomes True if a logit is not finite.
+
+        Returns:
+            Predictions on the examples of all ranks; None if a logit is not finite.
+        """
         logits = self.ranks.rows(logits_of(self.model, self.parts[part], CHUNK))
         if not bool(torch.isfinite(logits.amax(dim=1)).all()):
-            record["diverged"] = True  # an outcome to write down, where wrong labels are an error
+            record["diverged"] = True  # divergence is an outcome to record; wrong labels are an error
             return None
         return Predictions(logits, self.labels[part])
 
     def sharpness(self, part: str) -> Sharpness:
-        """The reader of a part's sharpness, which starts from where it ended the time before."""
+        """The reader of a part's sharpness, which starts from the vector of its last reading.
+
+        Args:
+            part: Name of the part.
+
+        Returns:
+            The reader.
+        """
         if part not in self._readers:
             settings: dict[str, Any] = {"seed": self.seed, "ranks": self.ranks.count > 1}
             self._readers[part] = Sharpness(self.model, *self.sample_of(part), self.loss, **settings)
         return self._readers[part]
 
     def sample_of(self, part: str) -> tuple[Tensor, Tensor]:
-        """This rank's share of the examples that a part's sharpness is read on: inputs and labels."""
+        """This rank's share of the examples on which a part's sharpness is read.
+
+        Args:
+            part: Name of the part.
+
+        Returns:
+            Inputs (m, ...) and labels (m,).
+        """
         total, size = len(self.labels[part]), self.sampled(part)
         if size == total:
             return self.parts[part].take()
@@ -105,16 +139,31 @@ class Measured:
         return self.ranks.rows(inputs)[share], self.ranks.rows(labels)[share]
 
     def set_up_sharpness(self, part: str) -> float:
-        """Make the reader of a part's sharpness; the cost of finding principal directions, the first time."""
+        """Make the reader of a part's sharpness.
+
+        Args:
+            part: Name of the part.
+
+        Returns:
+            The cost of the principal directions in gradient steps; 0 after the first call.
+        """
         first = part not in self._readers
         return 4.5 * (self.sampled(part) / self.batch) if self.sharpness(part).compressed and first else 0.0
 
     def hessian(self) -> Hessian:
-        """The Hessian of the training loss."""
+        """The Hessian of the training loss.
+
+        Returns:
+            The operator.
+        """
         return Hessian(self.model, *self.parts["train"].take(), self.loss, ranks=self.ranks.count > 1)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """What the next readings of sharpness start from."""
+        """The vectors from which the next readings of sharpness start.
+
+        Returns:
+            Tensors by name.
+        """
         return {
             f"{prefix(part)}sharpness.{name}": value
             for part, reader in self._readers.items()
@@ -122,7 +171,11 @@ class Measured:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Put back what `state_dict` gave."""
+        """Restore the state of `state_dict`.
+
+        Args:
+            state: Tensors by name; other names are ignored.
+        """
         for part in ("train", "test"):
             start = f"{prefix(part)}sharpness."
             inner = {name.removeprefix(start): value for name, value in state.items() if name.startswith(start)}
@@ -133,8 +186,12 @@ class Measured:
 class Group:
     """A group of readings with its schedule.
 
-    A subclass reads either from predictions, in `of_part` and `at_end`, or from the model, in `read`. Each adds numbers
-    to the record and returns its cost.
+    A subclass reads either from predictions, in `of_part` and `at_end`, or from the model, in `read`. These methods add
+    numbers to the record and return their cost in gradient steps.
+
+    Args:
+        measured: The measured model and data.
+        schedule: The steps at which the group is due.
     """
 
     name: ClassVar[str]
@@ -147,39 +204,75 @@ class Group:
         """Raise `BadInput` if the group cannot be read here."""
 
     def set_up(self) -> float:
-        """What is done once, before the first reading; its cost."""
+        """Do the work that is needed once, before the first reading.
+
+        Returns:
+            The cost in gradient steps; 0 after the first call.
+        """
         return 0.0
 
     def of_part(self, part: str, p: Predictions, record: Record) -> float:
-        """Read from the predictions on ``train`` or ``test``."""
+        """Read from the predictions on a part.
+
+        Args:
+            part: Name of the part, ``"train"`` or ``"test"``.
+            p: Predictions on the part.
+            record: Record of the reading, to which numbers are added.
+
+        Returns:
+            The cost in gradient steps.
+        """
         return 0.0
 
     def at_end(self, predictions: Mapping[str, Predictions], record: Record) -> float:
-        """Read once all parts were read; ``predictions`` lacks those that are not finite."""
+        """Read after all parts were read.
+
+        Args:
+            predictions: Finite predictions by name of the part.
+            record: Record of the reading, to which numbers are added.
+
+        Returns:
+            The cost in gradient steps.
+        """
         return 0.0
 
     def read(self, record: Record) -> float:
-        """Read from the model."""
+        """Read from the model.
+
+        Args:
+            record: Record of the reading, to which numbers are added.
+
+        Returns:
+            The cost in gradient steps.
+        """
         return 0.0
 
     def state_dict(self) -> dict[str, Tensor]:
-        """What the next reading starts from."""
+        """The state from which the next reading starts.
+
+        Returns:
+            Tensors by name.
+        """
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Put back what `state_dict` gave; other names in ``state`` are passed over."""
+        """Restore the state of `state_dict`.
+
+        Args:
+            state: Tensors by name; other names are ignored.
+        """
 
 
 def measure(groups: Sequence[Group], measured: Measured, record: Record) -> tuple[float, float]:
-    """Read groups together: a forward pass over each part serves all that need predictions.
+    """Read groups together; one forward pass over each part serves all groups that need predictions.
 
     Args:
-        groups: Those that are due.
-        measured: What is read.
-        record: Takes the numbers.
+        groups: The groups that are due.
+        measured: The measured model and data.
+        record: Record of the reading, to which numbers are added.
 
     Returns:
-        The cost of the readings, and the cost of what was done for the first time and will not be done again.
+        The cost of the readings, and the cost of the work that is done once, both in gradient steps.
     """
     once = sum(group.set_up() for group in groups)
     cost = 0.0
@@ -198,5 +291,16 @@ def measure(groups: Sequence[Group], measured: Measured, record: Record) -> tupl
 
 
 def prefix(part: str) -> str:
-    """Before the name of a part's sharpness: that of the training set is the plain one."""
+    """Prefix of the name of a part's sharpness; the training set has none.
+
+    Args:
+        part: Name of the part.
+
+    Returns:
+        The prefix.
+
+    Example:
+        >>> prefix("train"), prefix("test")
+        ('', 'test.')
+    """
     return "" if part == "train" else f"{part}."

@@ -1,4 +1,4 @@
-"""The tracker: takes readings along any training loop without touching it, and writes them down."""
+"""The tracker, which takes and writes readings along any training loop without changing the training."""
 
 from __future__ import annotations
 
@@ -27,54 +27,68 @@ from surefoot.validation import as_path, check_int
 
 __all__ = ["Schedule", "Tracker"]
 
-# What the text of a tracker shows of its last reading.
+# The numbers of the last reading that the text of a tracker shows.
 _SHOWN = ("train.accuracy", "test.accuracy", "train.ece", "test.ece", "sharpness")
 
 
 class Tracker:
-    """Readings of calibration, margins and curvature at chosen steps of a training loop.
+    """Takes readings of calibration, margins and curvature at chosen steps of a training loop.
 
-    Entering records step 0; ``t.step(i)``, called after update i, records step i + 1 if a reading is due there, or was
-    due since the call before. Parameters, buffers, gradients, modes and random state are left as they are. Readings go
-    to ``t.readings`` and, with ``out``, to ``out/journal.jsonl`` (histograms to ``arrays.jsonl``). ``price`` is what
-    they cost so far, in gradient steps; ``gradients`` counts those of a loop that keeps count, as ours does, and then
-    both are recorded, so that optimizers can be compared at equal cost.
+    Entering the ``with`` block records step 0. ``t.step(i)``, called after update i, records step i + 1 if a reading is
+    due at this step or was due since the last call. Parameters, buffers, gradients, modes and random state do not
+    change. With ``out``, readings are written to ``out/journal.jsonl``, and histograms to ``out/arrays.jsonl``.
 
     Args:
-        model: from inputs to logits (n, k).
-        train, test: data sets: whatever `surefoot.data.as_dataset` takes, such as a pair (inputs, labels) or a loader.
-            A loader is read once here, and at every reading if its inputs are too large to be kept.
-        val: a data set whose accuracy, NLL, … are read too, and on which ``test.tce``'s temperature is fitted.
-        optimizer: its learning rate gives ``threshold`` = 2/η, and what it says of its last step is recorded.
-        loss: whose curvature and gradient are read: ``"ce"``, ``"mse"``, a loss of surefoot or torch, or a function;
-            see `surefoot.losses.as_loss`. Its Gauss–Newton matrix needs it to be convex in the logits.
-        every: steps between readings (50 by default), or a schedule; or one for each group:
-            ``{"calibration": 10, "curvature": 100}``. Groups are calibration, margins, curvature, hessian, hessian_min,
-            batch_sharpness, histograms, bounds (the theorems of `surefoot.theory`), robust (needs ``eps``; bounds read
-            together with it are of the theorems about the ball, too), ascent (the way that SAM climbs:
-            `surefoot.theory.sam_step`; needs SAM, VASSO or CSAM as ``optimizer``) and test_curvature (the sharpness of
-            the loss on ``test``); the first three by default.
-        budget: instead: read as often as keeps the price of reading below this share of the training's; ``every`` may
-            then name groups, whose numbers do not count.
-        batch_size: rows in one of your steps, for prices and batch sharpness; all of ``train`` by default.
-        out: folder for the journal.
-        eps, norm: ball of the robust margins, in the units of the inputs; see `surefoot.margins.robust`.
-        loggers: told of every reading, such as those of `surefoot.integrations.loggers`; one that raises is warned of
-            once and never stops the loop.
-        start: the step recorded on entering, whole, for a loop that goes on with a run that was not tracked.
-        sample: examples that the curvature, test_curvature and ascent groups read, the same random ones each time;
-            see `surefoot.curvature.Sharpness`. All by default.
-        ranks: every rank of torch.distributed has a tracker and gives its own part of the examples; ``batch_size`` is
-            that of all together. Readings are those of all examples, the same on every rank; rank 0 writes and logs.
+        model: The network, from inputs to logits (n, k).
+        train: Training examples: anything that `surefoot.data.as_dataset` takes, such as a pair (inputs, labels) or a
+            loader. A loader is read once here, and at every reading if its inputs are too large to be kept.
+        test: Test examples, as ``train``.
+        val: Validation examples, as ``train``: their accuracy, NLL, … are read, too, and the temperature of
+            ``test.tce`` is fitted on them.
+        optimizer: The optimizer of the loop: its learning rate η gives ``threshold`` = 2/η, and the numbers that the
+            optimizer reports on its last step are recorded.
+        loss: The loss whose curvature and gradient are read: ``"ce"``, ``"mse"``, a loss of surefoot or torch, or a
+            function; see `surefoot.losses.as_loss`. The Gauss–Newton matrix needs a loss that is convex in the logits.
+        every: Steps between readings (50 by default) or a schedule, for the default groups; or one for each group:
+            ``{"calibration": 10, "curvature": 100}``. The groups calibration, margins and curvature are the default.
+            The others are hessian, hessian_min, batch_sharpness, histograms, bounds (the theorems of
+            `surefoot.theory`), robust, ascent and test_curvature (the sharpness of the loss on ``test``). The group
+            robust needs ``eps``; if bounds are read at the same step, they include the theorems about the ball. The
+            group ascent (SAM's ascent step, `surefoot.theory.sam_step`) needs SAM, VASSO or CSAM as ``optimizer``.
+        budget: Share of the training's gradient steps, in (0, 1], that readings may cost. It replaces the intervals of
+            ``every``, which may then name groups.
+        batch_size: Number of rows of a training step, for costs and batch sharpness; all of ``train`` by default.
+        out: Folder of the journal.
+        seed: Seed of samples and random starts.
+        eps: Radius of the ball of the robust margins, in the units of the inputs; see `surefoot.margins.robust`.
+        norm: Norm of the ball, ``"inf"`` or ``"2"``.
+        loggers: Objects that receive every reading, such as those of `surefoot.integrations.loggers`. A logger that
+            raises causes one warning and never stops the loop.
+        start: The step that is recorded on entering, with all groups, for a loop that continues an untracked training.
+        sample: Number of examples that the curvature, test_curvature and ascent groups read; the random sample is the
+            same at all steps; see `surefoot.curvature.Sharpness`. All examples by default.
+        ranks: Whether every rank of torch.distributed has a tracker and gives its own part of the examples.
+            ``batch_size`` then counts the rows of all ranks. Readings are those of all examples, the same on every
+            rank; rank 0 writes and logs.
 
-    >>> import torch
-    >>> model = torch.nn.Linear(4, 3)
-    >>> x, y = torch.randn(60, 4), torch.arange(60) % 3
-    >>> with Tracker(model, train=(x, y), test=(x, y), every=5) as t:
-    ...     for step in range(10):
-    ...         _ = t.step(step)
-    >>> [reading["step"] for reading in t.readings]
-    [0, 5, 10]
+    Attributes:
+        readings: The readings so far.
+        price: Cost of all readings so far, in gradient steps.
+        gradients: Number of gradients that the loop reported by `count`. If there are any, readings record both
+            numbers, so that optimizers can be compared at equal cost.
+
+    Raises:
+        BadInput: If an argument is not valid, or a group cannot be read with these arguments.
+
+    Example:
+        >>> import torch
+        >>> model = torch.nn.Linear(4, 3)
+        >>> x, y = torch.randn(60, 4), torch.arange(60) % 3
+        >>> with Tracker(model, train=(x, y), test=(x, y), every=5) as t:
+        ...     for step in range(10):
+        ...         _ = t.step(step)
+        >>> [reading["step"] for reading in t.readings]
+        [0, 5, 10]
     """
 
     def __init__(
@@ -127,12 +141,12 @@ class Tracker:
             group.check()
         self._out = None if out is None else as_path(out, "out")
         self._writer: RunWriter | None = None
-        self._offsets: tuple[int, int] | None = None  # where the journal ends, once it was opened
+        self._offsets: tuple[int, int] | None = None  # the ends of the journals, once they were opened
         self._loggers = Loggers(loggers if self._ranks.first else ())
         self._start = check_int("start", start, 0)
         self._read_at = -1
         self._due: list[str] = []
-        self._at: int | None = None  # the step that it was told of last
+        self._at: int | None = None  # the step of the last call
         self._entered = False
         self.readings: list[dict[str, Any]] = []
         self.price = 0.0
@@ -141,7 +155,7 @@ class Tracker:
     def __repr__(self) -> str:
         rows = ", ".join(f"{part}={len(labels)}" for part, labels in self._measured.labels.items())
         schedules = {name: group.schedule for name, group in self._groups.items()}
-        every = {name: each.steps if isinstance(each, Every) else each for name, each in schedules.items()}
+        every = {name: s.steps if isinstance(s, Every) else s for name, s in schedules.items()}
         lines = [f"Tracker({rows}, loss={self._measured.loss!r}, every={every})"]
         if self.readings:
             last = self.readings[-1]
@@ -181,7 +195,18 @@ class Tracker:
         self._loggers.close()
 
     def step(self, index: int, everything: bool = False) -> dict[str, Any] | None:
-        """Called after update ``index`` (from 0): the reading of step ``index`` + 1, if it is due or ``everything``."""
+        """Take and write the reading of step ``index`` + 1 if it is due; call this method after each update.
+
+        Args:
+            index: Number of the update, from 0, counted through all epochs.
+            everything: Whether to read all groups now.
+
+        Returns:
+            The reading; None if none is due.
+
+        Raises:
+            BadInput: If ``index`` decreases, or ``out`` was given and the block of the tracker was not entered.
+        """
         step = check_int("index", index, 0) + 1
         if self._at is not None and step < self._at:
             raise BadInput(
@@ -205,17 +230,37 @@ class Tracker:
         return reading
 
     def count(self, gradients: int) -> None:
-        """Count gradients that the loop computed; readings then tell how many there were, and their own cost."""
+        """Count gradients that the loop computed; readings then record this number and their own cost.
+
+        Args:
+            gradients: Number of gradients since the last call.
+        """
         self.gradients += gradients
 
     def advance(self, step: int, everything: bool = False) -> dict[str, Any] | None:
-        """As `step`, of the number of steps done, for a loop that keeps and writes the readings itself."""
+        """Take a reading without keeping or writing it, for a loop that does so itself.
+
+        Args:
+            step: Number of steps taken.
+            everything: Whether to read all groups now.
+
+        Returns:
+            The reading; None if none is due.
+        """
         reading = self.read(step, everything)
         self._at = step
         return reading
 
     def read(self, step: int, everything: bool = False) -> dict[str, Any] | None:
-        """The groups due at ``step`` (all of them if ``everything``) as one flat record; None if none is due."""
+        """Read the groups that are due at a step.
+
+        Args:
+            step: Number of steps taken.
+            everything: Whether to read all groups now.
+
+        Returns:
+            One flat record; None if no group is due.
+        """
         since = step - 1 if self._at is None or self._at >= step else self._at
         due = [name for name, group in self._groups.items() if everything or group.schedule.due(step, since)]
         if not due or step == self._read_at:
@@ -224,14 +269,18 @@ class Tracker:
         return self._measure(step, due)
 
     def rest(self) -> dict[str, Any]:
-        """What was not due at the last reading, read now: for the end of a run that comes early."""
+        """Read the groups that were not due at the last reading, for a run that ends early.
+
+        Returns:
+            One flat record; empty if all groups were due.
+        """
         missing = [name for name in self._groups if name not in self._due]
         return self._measure(self._read_at, missing) if missing else {}
 
     def _measure(self, step: int, due: list[str]) -> dict[str, Any]:
         record: dict[str, Any] = {"step": step}
         with self._ranks.same_buffers(self._model):
-            self._ranks.check_same(self._model)  # a loop that forgot to average gradients, say
+            self._ranks.check_same(self._model)  # such as a loop that does not average gradients
             cost, once = measure([self._groups[name] for name in due], self._measured, record)
         self.price += cost + once
         for budget in self._budgets:
@@ -243,17 +292,17 @@ class Tracker:
         if self._optimizer is None:
             return {}
         last = getattr(self._optimizer, "last", None) or {}
-        # Of an optimizer that perturbs each rank on its own, the mean over ranks.
+        # The mean over ranks is for an optimizer that perturbs each rank separately.
         numbers = {f"rule.{name}": self._ranks.mean(float(value)) for name, value in last.items()}
         rate = self._optimizer.param_groups[0].get("lr")
-        if rate is None:  # an optimizer that finds its own, such as Adafactor
+        if rate is None:  # an optimizer that computes its own rate, such as Adafactor
             return numbers
         return {"lr": float(rate), "threshold": 2 / float(rate) if rate > 0 else math.inf, **numbers}
 
     def state_dict(self) -> dict[str, Any]:
         """Tensors and plain numbers with which a new tracker continues bit-exactly, in the same journal.
 
-        What the journal holds beyond this moment is cut off when the tracker that loads this is entered.
+        Later records of the journal are cut off when the tracker that loads this state is entered.
 
         Returns:
             One dictionary, which `torch.save` can write.
@@ -275,7 +324,7 @@ class Tracker:
         }
 
     def load_state_dict(self, state: Mapping[str, Any], plain: Mapping[str, Any] | None = None) -> None:
-        """Put back what `state_dict` gave.
+        """Restore the state of `state_dict`.
 
         Args:
             state: The dictionary. Checkpoints of version 0.1 hold two, as ``"tensors"`` and ``"plain"``.
