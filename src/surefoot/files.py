@@ -65,10 +65,10 @@ def read_table(path: Path, split: str | None = None) -> Table:
         MissingDependency: when a ``.parquet`` file is read without pyarrow.
     """
     try:
-        found = path.exists()
+        exists = path.exists()
     except OSError as error:
         raise BadInput(f"cannot read {str(path)!r}: {_line(error)}") from error
-    if not found:
+    if not exists:
         raise BadInput(f"no file at {str(path)!r}; give the path of a .npz, .csv or .parquet file of predictions")
     if path.is_dir():
         raise BadInput(f"{str(path)!r} is a folder; give a .npz, .csv or .parquet file of predictions")
@@ -360,14 +360,14 @@ def _read_npz(path: Path, split: str | None) -> Table:
 
 def _explain_keys(path: Path, split: str | None, names: list[str]) -> str:
     splits = [name.removesuffix("_labels") for name in names if name.endswith("_labels")]
-    found = ", ".join(repr(name) for name in names[:8]) or "nothing"
+    shown = ", ".join(repr(name) for name in names[:8]) or "nothing"
     if splits and split not in splits:
         choices = " or ".join(f"split={name!r}" for name in splits)
         return f"{str(path)!r} holds several sets of predictions; choose {choices}"
     want = "'logits' or 'probs' (exactly one), and 'labels'"
     if split is not None:
         want = f"'{split}_logits' or '{split}_probs' (exactly one), and '{split}_labels'"
-    return f"{str(path)!r} must hold the arrays {want}; it holds {found}"
+    return f"{str(path)!r} must hold the arrays {want}; it holds {shown}"
 
 
 def _read_member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> NDArray[Any]:
