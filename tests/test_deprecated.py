@@ -48,6 +48,16 @@ def test_a_name_that_never_was_is_an_error() -> None:
         importlib.import_module("surefoot.doors")
 
 
+def test_an_old_module_hides_no_function_of_its_name() -> None:
+    p = Predictions([[2.0, 0.0], [0.0, 1.0]], [0, 0])
+    metrics = importlib.import_module("surefoot.metrics")
+    known = importlib.import_module("surefoot.metrics.registry").summary(p)
+    sys.modules.pop("surefoot.metrics.summary", None)
+    with pytest.warns(DeprecationWarning, match=r"surefoot\.metrics\.registry"):
+        importlib.import_module("surefoot.metrics.summary")
+    assert metrics.summary(p) == known
+
+
 def test_an_old_property() -> None:
     p = Predictions([[2.0, 0.0], [0.0, 1.0]], [0, 0])
     with pytest.warns(DeprecationWarning, match="error_probability"):

@@ -76,7 +76,8 @@ def sections(value: Any) -> dict[str, list[str]]:
 
 def undocumented(function: Callable[..., Any]) -> list[str]:
     signature, documented = inspect.signature(function), sections(function)
-    missing = [name for name in signature.parameters if name not in ("self", "cls", *documented.get("Args", []))]
+    given = [name for name in signature.parameters if not name.startswith("_ray_")]  # Ray adds some to its actors
+    missing = [name for name in given if name not in ("self", "cls", *documented.get("Args", []))]
     returns = signature.return_annotation not in (None, "None", inspect.Signature.empty)
     return missing + ["Returns"] * (returns and not {"Returns", "Yields"} & set(documented))
 

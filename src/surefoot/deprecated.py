@@ -194,6 +194,14 @@ class _OldModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             return getattr(target, names.get(name, name))
 
         module.__dict__["__getattr__"] = attribute
+        module.__class__ = _OldModule
+
+
+class _OldModule(ModuleType):
+    """An old module. Importing ``surefoot.metrics.summary`` hides the function of that name, so the module calls it."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return getattr(self, self.__name__.rpartition(".")[2])(*args, **kwargs)
 
 
 def _warn(old: str, new: str, stacklevel: int = 3) -> None:
