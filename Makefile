@@ -10,14 +10,14 @@ demo: $(VENV)/user
 	$(BIN)/surefoot demo
 
 test: $(VENV)/dev
-	$(BIN)/python -m pytest -n auto -m "not slow"
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow"
 
 test-all: $(VENV)/dev
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 # Every crash point of every step rule, and kill -9 at random moments; minutes.
 crash: $(VENV)/dev
-	SUREFOOT_CRASH=all $(BIN)/python -m pytest -n auto tests/training
+	SUREFOOT_CRASH=all $(BIN)/python -m pytest -n auto --dist worksteal tests/training
 
 lint: $(VENV)/dev
 	$(BIN)/ruff check .

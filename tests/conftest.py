@@ -1,6 +1,7 @@
 """Predictions to test with, the command line in this process, and the profile of the random tests."""
 
 import contextlib
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -16,6 +17,9 @@ from surefoot import Predictions, cli
 
 # Several test processes share the cores; threads inside each would only wait for one another.
 torch.set_num_threads(1)
+
+# Processes of `tests.ranks.spawn` are forked by a server that imports these once, instead of once for each of them.
+multiprocessing.set_forkserver_preload(["surefoot.training.run", "torch._dynamo"])
 
 # Times vary on shared machines; a failing example is printed so that it can be replayed.
 settings.register_profile("default", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])

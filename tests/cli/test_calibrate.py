@@ -50,6 +50,7 @@ def test_json_names_every_candidate(files):
     assert found["nested estimate"] > 0
 
 
+@pytest.mark.usefixtures("few_resamples")
 @pytest.mark.parametrize("method", ["vector", "isotonic", "isotonic-pooled", "ets", "none"])
 @pytest.mark.parametrize("suffix", [".svg", ".png"])
 def test_methods_and_pictures(files, method, suffix):
@@ -114,6 +115,7 @@ def rename(source, target, header):
     target.write_text("\n".join([header, *source.read_text().split("\n")[1:]]))
 
 
+@pytest.mark.usefixtures("few_resamples")
 def test_the_same_names_and_numbers_are_no_conflict(files):
     rename(files / "val.csv", files / "named.csv", "label,logit_cat,logit_dog,logit_eel")
     rename(files / "test.csv", files / "upper.csv", "label,Logit Cat,Logit Dog,Logit Eel")
@@ -152,6 +154,7 @@ def test_impossible_labels_and_few_rows_are_told(files):
     assert "more than noise" not in text
 
 
+@pytest.mark.usefixtures("few_resamples")
 def test_the_table_shows_the_metric_as_it_is(files):
     for name in ("val.csv", "test.csv"):
         calibrated(60, 2, 0).save(files / name)

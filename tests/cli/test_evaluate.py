@@ -106,6 +106,7 @@ def test_the_verdict_names_the_direction(tmp_path, gap, says):
     assert ("cannot be distinguished from noise" in text) == (gap == 0)
 
 
+@pytest.mark.usefixtures("few_resamples")
 @pytest.mark.parametrize("suffix", [".svg", ".png", ".pdf", ".html"])
 def test_figures(file, tmp_path, suffix):
     out = tmp_path / f"fig{suffix}"
@@ -119,6 +120,7 @@ def test_figures(file, tmp_path, suffix):
         assert f"ECE {metrics.ece(Predictions.load(file)):.4f}".encode() in data
 
 
+@pytest.mark.usefixtures("few_resamples")
 def test_a_hostile_file_name_stays_text(tmp_path):
     name = "<img src=x onerror=alert(1)>\x1b[31m.npz"
     random_predictions(30, 3).save(tmp_path / name)
@@ -128,6 +130,7 @@ def test_a_hostile_file_name_stays_text(tmp_path):
     assert "<img src=x" not in out.read_text()
 
 
+@pytest.mark.usefixtures("few_resamples")
 def test_splits_and_probs(tmp_path):
     a, b = random_predictions(50, 3, 1), random_predictions(60, 3, 2)
     path = tmp_path / "two.npz"
@@ -176,6 +179,7 @@ def test_a_folder_that_cannot_be_written_exits_with_4(file, tmp_path):
     assert surefoot("evaluate", file, "--figure", closed / "x.svg").exit_code == 4
 
 
+@pytest.mark.usefixtures("few_resamples")
 def test_a_full_disk_exits_with_4(file, tmp_path, monkeypatch):
     assert surefoot("evaluate", file, "--figure", "/dev/full/x.svg").exit_code == 2  # no such folder
 
@@ -189,6 +193,7 @@ def test_a_full_disk_exits_with_4(file, tmp_path, monkeypatch):
     assert not (tmp_path / "x.svg").exists()
 
 
+@pytest.mark.usefixtures("few_resamples")
 @pytest.mark.parametrize("name", ["m$\\frac$.npz", "図.npz", os.fsdecode(b"bad\xff.npz")])
 @pytest.mark.parametrize("suffix", [".png", ".svg", ".html"])
 def test_any_file_name_can_be_drawn(tmp_path, name, suffix):
@@ -205,9 +210,10 @@ def test_version():
     assert output("--version").startswith("surefoot ")
 
 
-def test_demo(tmp_path, monkeypatch):
+@pytest.mark.parametrize("steps", [12, pytest.param(1500, marks=pytest.mark.slow)])
+def test_demo(tmp_path, monkeypatch, steps):
     monkeypatch.chdir(tmp_path)
-    text = output("demo", "--steps", "12")
+    text = output("demo", "--steps", steps)
     for rule in ("GD", "SGD", "AdamW", "Muon", "SAM", "CSAM", "BulkSGD"):
         assert rule in text
     assert len(list((tmp_path / "demo" / "runs").glob("*/result.json"))) == 7

@@ -12,6 +12,7 @@ import surefoot as sf
 from surefoot.integrations.huggingface import Logits, SurefootCallback
 from tests.integrations.test_huggingface import TEST, TRAIN, network
 
+pytestmark = pytest.mark.slow  # torchrun and two imports of transformers
 ROOT = Path(__file__).parents[2]  # where `tests` is
 
 

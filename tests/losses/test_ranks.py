@@ -1,16 +1,13 @@
 """Two gloo ranks with batches of different sizes: terms of the batch are those of the global batch."""
 
-import os
-import socket
-
 import pytest
 import torch
-import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 import surefoot as sf
 from surefoot.losses import Batch, as_objective
 from tests.losses.cases import batch, network
+from tests.ranks.spawn import on_two_ranks
 
 CUT = 7  # of 12 rows
 MADE = {
@@ -55,10 +52,7 @@ def several(name, rank, wrapped=lambda model: model):
     return gradients(model)
 
 
-def worker(rank, port, out):
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", rank=rank, world_size=2)
+def work(rank, folder):
     part = slice(0, CUT) if rank == 0 else slice(CUT, 12)
     found = {}
     for name in MADE:
@@ -67,18 +61,12 @@ def worker(rank, port, out):
         found[name] = step(name, model, own, DistributedDataParallel(model))
     for name in SEVERAL:
         found[name] = several(name, rank, DistributedDataParallel)
-    torch.save(found, f"{out}/{rank}.pt")
-    dist.destroy_process_group()
+    return found
 
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory):
-    out = tmp_path_factory.mktemp("ranks")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    torch.multiprocessing.spawn(worker, args=(port, str(out)), nprocs=2)
-    return [torch.load(out / f"{rank}.pt") for rank in (0, 1)]
+    return on_two_ranks(work, tmp_path_factory.mktemp("ranks"))
 
 
 @pytest.mark.parametrize("name", MADE)

@@ -58,11 +58,17 @@ RULES = [
 ]
 
 
-@pytest.mark.parametrize("loss", LOSSES)
-def test_every_loss_with_every_kind_of_rule(loss, tmp_path):
-    for rule in RULES:
-        found = run(spec(rule, steps=2, loss=named(loss), track={"every": 2, **QUICK}), tmp_path)
-        assert found.outcome == "finished", rule
+@pytest.mark.parametrize(
+    ("loss", "rule"),
+    [  # each loss with one of them, all pairs with the slow tests
+        pytest.param(loss, rule, id=f"{loss}-{rule['name']}", marks=[] if i % len(RULES) == j else pytest.mark.slow)
+        for i, loss in enumerate(LOSSES)
+        for j, rule in enumerate(RULES)
+    ],
+)
+def test_every_loss_with_every_kind_of_rule(loss, rule, tmp_path):
+    found = run(spec(rule, steps=2, loss=named(loss), track={"every": 2, **QUICK}), tmp_path)
+    assert found.outcome == "finished"
 
 
 @pytest.mark.parametrize("loss", LOSSES)

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import socket
+import functools
+from pathlib import Path
 
 import pytest
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 import surefoot as sf
 from tests.optim.cases import batch, closure, network, weights
+from tests.ranks.spawn import on_two_ranks
 
 
-def _worker(rank: int, port: int, own: bool, out: str) -> None:
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", rank=rank, world_size=2)
+def _three_steps(own: bool, rank: int, _: Path) -> list[Tensor]:
     model = network().double()
     parallel = DistributedDataParallel(model)
     opt = sf.optim.SAM(torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), rho=0.1, per_rank=own)
@@ -35,20 +32,12 @@ def _worker(rank: int, port: int, own: bool, out: str) -> None:
 
     for _ in range(3):
         opt.step(run)
-    torch.save(weights(model), f"{out}/{rank}.pt")
-    dist.destroy_process_group()
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    return weights(model)
 
 
 @pytest.mark.parametrize("own", [False, True], ids=["synchronised", "per rank"])
-def test_two_ranks(own: bool, tmp_path: object) -> None:
-    torch.multiprocessing.spawn(_worker, args=(_free_port(), own, str(tmp_path)), nprocs=2)
-    first, second = (torch.load(f"{tmp_path}/{rank}.pt") for rank in (0, 1))
+def test_two_ranks(own: bool, tmp_path: Path) -> None:
+    first, second = on_two_ranks(functools.partial(_three_steps, own), tmp_path)
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
     model = network().double()
     x, y = batch()

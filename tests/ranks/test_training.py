@@ -8,7 +8,6 @@ import sys
 
 import pytest
 import torch
-import torch.distributed as dist
 from torch import nn
 
 from surefoot.dataset import as_dataset
@@ -22,6 +21,7 @@ from surefoot.training.loop import Batches, train
 from surefoot.training.run import run
 from surefoot.training.spec import spec_of
 from surefoot.training.tracker import Tracker
+from tests.ranks.spawn import PROCESSES, join_group
 
 RULES = {
     "sgd": {"name": "sgd", "lr": 0.1, "momentum": 0.9},
@@ -174,7 +174,7 @@ def test_one_rank_is_no_rank():
 
 
 def _dying(rank, folder):
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
+    join_group(rank, folder)
     all_ranks().wait()
     if rank:
 
@@ -191,8 +191,7 @@ def _dying(rank, folder):
 
 
 def test_a_rank_that_dies_stops_the_others(tmp_path):
-    context = torch.multiprocessing.get_context("spawn")
-    both = [context.Process(target=_dying, args=(rank, tmp_path), daemon=True) for rank in range(2)]
+    both = [PROCESSES.Process(target=_dying, args=(rank, tmp_path), daemon=True) for rank in range(2)]
     for process in both:
         process.start()
     for process in both:

@@ -52,6 +52,19 @@ class Impatient(Silent):
             signal.raise_signal(signal.SIGTERM)
 
 
+def test_on_a_cluster(tmp_path, by_hand):
+    """One run, whose worker is killed."""
+    pytest.importorskip("ray")
+    killer = Killer()
+    result = sf.study(STUDY, tmp_path, only="SGD seed=0", ray="local", show=killer)
+    assert result.count("finished") == 1
+    assert killer.killed == ["SGD seed=0"]
+    assert not (tmp_path / "ray").exists()
+    ((name, found),) = journals(tmp_path).items()
+    assert found == by_hand[name]
+
+
+@pytest.mark.slow
 def test_begun_here_moved_to_a_cluster_and_back(tmp_path, by_hand):
     """Begun with a local worker, continued on Ray, where a worker is killed and the study is stopped, ended here."""
     pytest.importorskip("ray")
@@ -67,6 +80,7 @@ def test_begun_here_moved_to_a_cluster_and_back(tmp_path, by_hand):
     assert journals(tmp_path) == by_hand
 
 
+@pytest.mark.slow
 def test_nodes_that_do_not_see_the_folder(tmp_path, by_hand):
     """Files travel: a run goes on on another host from the checkpoint that was brought back."""
     ray = pytest.importorskip("ray")

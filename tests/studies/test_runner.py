@@ -315,25 +315,23 @@ def test_failed_and_diverged_runs_do_not_stop_a_study(tmp_path):
     assert cells(table)["SGD", "runs"].facts["runs"] == 2
 
 
-def test_runs_finished_by_another_study_are_taken_over(tmp_path):
-    first = sf.study(small(), tmp_path / "first", workers=2)
-    assert first.count("finished") == 6
+def test_runs_finished_by_another_study_are_taken_over(done, tmp_path):
     methods = [*STUDY["axes"]["method"], {"name": "Fast", "rule": {"name": "sgd", "lr": 0.4}}]
     path = write(tmp_path, small(name="second", axes={"method": methods}, seeds=[0, 1]))
-    planned = surefoot("study", path, "--dry-run", "--reuse", tmp_path / "first").stdout
+    planned = surefoot("study", path, "--dry-run", "--reuse", done.folder).stdout
     assert "4 more are taken over" in planned
     assert "2 runs," in planned
     assert "AdamW" not in planned
-    told = surefoot("study", path, "--out", tmp_path / "second", "--reuse", tmp_path / "first")
+    told = surefoot("study", path, "--out", tmp_path / "second", "--reuse", done.folder)
     assert told.exit_code == 0, told.stderr
     assert "Fast seed=0: finished after" in told.stdout
     assert "4 runs had finished before" in told.stdout
-    ours, theirs = journals(tmp_path / "second"), journals(tmp_path / "first")
+    ours, theirs = journals(tmp_path / "second"), journals(done.folder)
     taken = [name for name in ours if name in theirs]
     assert len(taken) == 4
     assert len(ours) == 6
     assert all(ours[name] == theirs[name] for name in taken)
-    again = ("study", path, "--dry-run", "--reuse", tmp_path / "first", "--out", tmp_path / "second")
+    again = ("study", path, "--dry-run", "--reuse", done.folder, "--out", tmp_path / "second")
     told = surefoot(*again).stdout
     assert "0 runs, 0 gradients" in told
     assert f"6 more have ended in {tmp_path / 'second'}" in told

@@ -142,11 +142,12 @@ def test_wrong_constants_would_be_seen():
 @pytest.mark.parametrize("k", [2, 3, 10, 300])
 def test_logit_curvature_against_dense_eigenvalues(k):
     random = np.random.default_rng(k)
-    z = random.normal(size=(40, k)) * 10.0 ** random.uniform(-2, 1.4, (40, 1))
+    n = 40 if k < 100 else 8
+    z = random.normal(size=(n, k)) * 10.0 ** random.uniform(-2, 1.4, (n, 1))
     z[0] = 0.0
     if k > 2:
         z[1, :2] = 9.0  # the two largest are equal
-    p = sf.Predictions(z, np.zeros(40, int)).probs
+    p = sf.Predictions(z, np.zeros(n, int)).probs
     dense = [np.linalg.eigvalsh(np.diag(row) - np.outer(row, row))[-1] for row in p]
     assert logit_curvature(p) == pytest.approx(dense, rel=1e-9, abs=1e-15)
     if k == 2:  # equality with the tighter bound

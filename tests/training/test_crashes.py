@@ -1,7 +1,6 @@
 """A death at every storage call and at random moments: the resumed run ends with the same bytes."""
 
 import errno
-import multiprocessing
 import os
 import random
 import signal
@@ -11,6 +10,7 @@ import pytest
 
 from surefoot.errors import StorageFault
 from surefoot.training.run import run
+from tests.ranks.spawn import PROCESSES
 from tests.training.test_runs import RULES, files, spec
 
 CALLS = ("write", "fsync", "replace", "ftruncate")
@@ -105,12 +105,10 @@ def long(rule):
 def test_kill_minus_nine_at_random_moments(rule, wanted, tmp_path):
     """A share of 200 kills over all rules; a run that ends before its turn comes is followed by another."""
     expected = files(run(long(rule), tmp_path / "whole").folder)
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.training.test_runs"])
     length = 0.0
     for _ in range(2):  # the first also waits for the server
         began = time.monotonic()
-        child = context.Process(target=_child, args=(rule, tmp_path / f"timed{began}"))
+        child = PROCESSES.Process(target=_child, args=(rule, tmp_path / f"timed{began}"))
         child.start()
         child.join()
         length = time.monotonic() - began
@@ -119,7 +117,7 @@ def test_kill_minus_nine_at_random_moments(rule, wanted, tmp_path):
     while kills < wanted:
         place += 1
         for turn in range(6):
-            child = context.Process(target=_child, args=(rule, tmp_path / str(place)))
+            child = PROCESSES.Process(target=_child, args=(rule, tmp_path / str(place)))
             child.start()
             child.join(moments.uniform(0, length) if turn < 5 else 60)
             if child.exitcode is not None:

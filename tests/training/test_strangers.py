@@ -9,25 +9,24 @@ import surefoot as sf
 from surefoot.errors import BadInput, StorageFault
 from surefoot.training.loaded import open_run
 from surefoot.training.run import run
-from surefoot.training.spec import spec_of
+from surefoot.training.spec import read_spec, spec_of
 from tests.conftest import surefoot_process
 from tests.training.test_runs import files, spec
 
 
-@pytest.mark.parametrize("seeds", ["12", pytest.param("34567", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seeds", ["1", pytest.param("23456", marks=pytest.mark.slow)])
 def test_bounds_do_not_depend_on_the_order_of_hashes(tmp_path, seeds):
     """Strings hash differently in each process; a sum over a set of layer names once showed it."""
     (tmp_path / "spec.toml").write_text(
         'data = { name = "digits", train = 40, test = 30 }\nmodel = { name = "mlp", widths = [9, 8, 7] }\n'
         'rule = { name = "sgd", lr = 0.1 }\nstop = { steps = 4, batch = 20 }\ntrack = { every = 2, bounds = true }\n'
     )
-    found = []
+    here = files(run(read_spec(tmp_path / "spec.toml"), tmp_path / "here").folder)
     for seed in seeds:
         done = surefoot_process("train", "spec.toml", "--out", seed, cwd=tmp_path, env={"PYTHONHASHSEED": seed})
         assert done.exit_code == 0, done.stderr
         (folder,) = (tmp_path / seed).iterdir()
-        found.append(files(folder))
-    assert all(other == found[0] for other in found[1:])
+        assert files(folder) == here
 
 
 def arrays(tmp_path, **changes):

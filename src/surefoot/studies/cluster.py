@@ -236,6 +236,7 @@ class RayWorker:
             The exit code, and the last lines of the worker's log.
         """
         self._lock.close()
+        self.kill()  # its place is free for another worker, even while this object is still referred to
         return self._left
 
 
@@ -302,6 +303,5 @@ class RayWorkers:
     def close(self) -> None:
         """End the remaining workers."""
         for worker in self.workers:
-            worker.kill()
             worker.reap()
         self.workers.clear()
