@@ -23,9 +23,8 @@ from typing import Any
 from harness import alternate, machine, report, table
 
 from surefoot.runs.records import canonical, encode
-from surefoot.studies.facts import DatasetIndex
 from surefoot.studies.folder import StudyFolder
-from surefoot.studies.plan import Plan, make_plan
+from surefoot.studies.plan import DatasetIndex, Plan, make_plan
 from surefoot.studies.spec import study_of
 
 HAND = """

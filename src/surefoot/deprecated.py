@@ -22,6 +22,11 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 OLD_MODULES: Mapping[str, str] = {
+    "surefoot.reports.frames": "surefoot.reports.runs",
+    "surefoot.reports.page.png": "surefoot.reports.page.payload",
+    "surefoot.reports.specs": "surefoot.reports.figures.compare",
+    "surefoot.studies.facts": "surefoot.studies.plan",
+    "surefoot.studies.costs": "surefoot.studies.plan",
     "surefoot.training.readings": "surefoot.training.groups",
     "surefoot.curvature.parameters": "surefoot.curvature.problem",
     "surefoot.metrics.noise": "surefoot.metrics.ece",
@@ -58,7 +63,7 @@ OLD_MODULES: Mapping[str, str] = {
     "surefoot.studies.host": "surefoot.studies.node_worker",
     "surefoot.studies.merge": "surefoot.studies.grid",
     "surefoot.studies.parts": "surefoot.studies.preflight",
-    "surefoot.studies.roles": "surefoot.studies.axis_roles",
+    "surefoot.studies.roles": "surefoot.studies.spec",
     "surefoot.studies.statistics": "surefoot.statistics",
     "surefoot.training.cadence": "surefoot.training.schedule",
     "surefoot.training.checkpoint": "surefoot.runs.checkpoint",

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from surefoot.reports.frames import sound_frame
+from surefoot.reports.runs import sound_frame
 from tests.reports.cases import frame
 
 GOOD = frame(500, 1000, 0)

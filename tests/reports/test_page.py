@@ -19,7 +19,7 @@ from PIL import Image
 import surefoot
 from surefoot.errors import BadInput
 from surefoot.reports.page import PayloadCache, build, embedded, payload, policy
-from surefoot.reports.page.png import data_uri, png
+from surefoot.reports.page.payload import data_uri, png
 from surefoot.runs.records import encode
 from tests.reports.cases import HOSTILE, hostile_folder, write_run
 
@@ -153,9 +153,8 @@ def test_a_shelf_reads_what_changed(tmp_path):
 
 
 def test_studies_name_their_runs(tmp_path):
-    from surefoot.studies.facts import DatasetIndex
     from surefoot.studies.folder import StudyFolder
-    from surefoot.studies.plan import make_plan
+    from surefoot.studies.plan import DatasetIndex, make_plan
     from surefoot.studies.spec import study_of
     from tests.studies.cases import small
 

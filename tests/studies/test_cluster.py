@@ -12,10 +12,9 @@ import surefoot as sf
 from surefoot.errors import BadInput, MissingDependency
 from surefoot.runs.lock import locked
 from surefoot.studies import workers as worker_processes
-from surefoot.studies.facts import DatasetIndex
 from surefoot.studies.folder import StudyFolder
 from surefoot.studies.node_worker import NodeWorker, files_of, put_files
-from surefoot.studies.plan import make_plan
+from surefoot.studies.plan import DatasetIndex, make_plan
 from surefoot.studies.runner import Runner, Silent
 from surefoot.studies.spec import study_of
 from surefoot.training.run import run

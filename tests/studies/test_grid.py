@@ -8,10 +8,8 @@ from pathlib import Path
 import pytest
 
 from surefoot.errors import BadInput
-from surefoot.studies.costs import cost_of, steps_of
-from surefoot.studies.facts import DatasetIndex
 from surefoot.studies.grid import merged, put
-from surefoot.studies.plan import make_plan
+from surefoot.studies.plan import DatasetIndex, cost_of, make_plan, steps_of
 from surefoot.studies.spec import read_study, study_of
 from surefoot.training.spec import spec_of
 from tests.studies.cases import small

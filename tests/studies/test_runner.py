@@ -19,10 +19,9 @@ from surefoot.errors import BadInput, StorageFault
 from surefoot.runs.records import encode, read_journal
 from surefoot.studies import worker
 from surefoot.studies import workers as worker_processes
-from surefoot.studies.facts import DatasetIndex
 from surefoot.studies.folder import StudyFolder
 from surefoot.studies.gather import gather
-from surefoot.studies.plan import make_plan
+from surefoot.studies.plan import DatasetIndex, make_plan
 from surefoot.studies.render import render
 from surefoot.studies.runner import Runner, Silent, Task, WorkerFault
 from surefoot.studies.spec import read_study, study_of, table_of

@@ -70,8 +70,7 @@ def demo(
 
 
 def _plan(steps: int) -> Plan:
-    from surefoot.studies.facts import DatasetIndex
-    from surefoot.studies.plan import make_plan
+    from surefoot.studies.plan import DatasetIndex, make_plan
     from surefoot.studies.spec import study_of
 
     often = max(1, steps // 60)

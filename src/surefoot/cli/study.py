@@ -99,9 +99,8 @@ def _dry_run(
 ) -> None:
     from surefoot.errors import BadInput
     from surefoot.studies.api import check_studies
-    from surefoot.studies.facts import DatasetIndex
     from surefoot.studies.folder import StudyFolder
-    from surefoot.studies.plan import make_plan
+    from surefoot.studies.plan import DatasetIndex, make_plan
 
     check_studies(others)
     library = DatasetIndex(data, lenient=True)

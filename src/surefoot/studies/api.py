@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from surefoot.data.sets import data_folder
-from surefoot.studies.facts import DatasetIndex
 from surefoot.studies.folder import StudyFolder
 from surefoot.studies.gather import gather
-from surefoot.studies.plan import make_plan
+from surefoot.studies.plan import DatasetIndex, make_plan
 from surefoot.studies.runner import Runner, Show, Task
 from surefoot.studies.spec import StudySpec, read_study, study_of
 from surefoot.studies.tables import Table, tables_of

@@ -2,19 +2,178 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from surefoot.data.sets import load_set
+from surefoot.ensembles.registry import ENSEMBLES
 from surefoot.errors import BadInput
-from surefoot.studies.axis_roles import check_baseline, roles_of, row_label
-from surefoot.studies.costs import cost_of, steps_of
-from surefoot.studies.facts import DatasetIndex
+from surefoot.losses.registry import LOSSES
+from surefoot.optim.registry import optimizer_entry
 from surefoot.studies.grid import Place, places
-from surefoot.studies.spec import SelectSpec, StudySpec
-from surefoot.training.spec import RunSpec, spec_of
+from surefoot.studies.spec import SelectSpec, StudySpec, check_baseline, roles_of, row_label
+from surefoot.training.spec import DataSpec, RunSpec, spec_of
 
-__all__ = ["Choices", "Group", "Plan", "Planned", "axes_of", "group_of", "make_plan"]
+__all__ = [
+    "Choices",
+    "DatasetIndex",
+    "DatasetInfo",
+    "Group",
+    "Plan",
+    "Planned",
+    "axes_of",
+    "cost_of",
+    "group_of",
+    "make_plan",
+    "steps_of",
+]
+
+
+@dataclass(frozen=True)
+class DatasetInfo:
+    """Metadata of a data set.
+
+    Attributes:
+        digest: digest of the data.
+        train: number of training examples.
+        test: number of test examples.
+        shape: shape of one example as a network receives it; images are (channels, height, width).
+        classes: number of classes.
+    """
+
+    digest: str
+    train: int
+    test: int
+    shape: tuple[int, ...]
+    classes: int
+
+
+class DatasetIndex:
+    """Metadata of the data sets in a folder, read when first asked for.
+
+    Attributes:
+        root: the folder.
+        missing: messages about the missing sets.
+
+    Args:
+        root: folder of the data sets; None has embedded data sets alone.
+        lenient: whether a missing set gives None instead of an error.
+    """
+
+    def __init__(self, root: Path | None, lenient: bool = False) -> None:
+        self.root, self._lenient = root, lenient
+        self._known: dict[str, DatasetInfo | None] = {}
+        self.missing: list[str] = []
+
+    def of(self, name: str) -> DatasetInfo | None:
+        """Read the metadata of a data set.
+
+        Args:
+            name: name of the set.
+
+        Returns:
+            The metadata; None if the set is missing and the index is lenient.
+
+        Raises:
+            BadInput: if the set is missing or unknown, and the index is not lenient.
+        """
+        if name not in self._known:
+            self._known[name] = self._read(name)
+        return self._known[name]
+
+    def rows(self, data: DataSpec) -> int | None:
+        """Count the training examples of a run.
+
+        Args:
+            data: the data section of the run's spec.
+
+        Returns:
+            The number of examples; None if the number depends on a missing set.
+
+        Raises:
+            BadInput: if the spec asks for more examples than the set has.
+        """
+        known = self.of(data.name)
+        if known is None:
+            return data.train
+        for part, wanted, available in (
+            ("train", (data.train or 1) + data.val, known.train),
+            ("test", data.test or 1, known.test),
+        ):
+            if wanted > available:
+                what = "data.train and data.val together" if part == "train" else "data.test"
+                raise BadInput(f"{what} must be at most {available:,} for {data.name}; got {wanted:,}")
+        return known.train - data.val if data.train is None else data.train
+
+    def _read(self, name: str) -> DatasetInfo | None:
+        try:
+            data = load_set(name, self.root)
+        except BadInput as error:
+            if not self._lenient:
+                raise
+            self.missing.append(str(error))
+            return None
+        shape = tuple(int(size) for size in data.x_train.shape[1:])
+        if len(shape) == 3:  # images come with their channels last
+            shape = (shape[2], shape[0], shape[1])
+        return DatasetInfo(data.digest(), len(data.x_train), len(data.x_test), shape, data.classes)
+
+
+def steps_of(spec: RunSpec, rows: int) -> int:
+    """Count the steps of a run.
+
+    Args:
+        spec: the run.
+        rows: number of training examples, at least 1.
+
+    Returns:
+        The number of steps.
+    """
+    return spec.stop.steps or int(spec.stop.epochs or 1) * max(1, rows // _size(spec, rows))
+
+
+def cost_of(spec: RunSpec, rows: int) -> float:
+    """Predict the number of gradients of the cross-entropy, in passes over the training set.
+
+    cost = steps × passes × batch size / rows. The passes are those of the optimizer, times those of a gradient of the
+    loss, times the members of an ensemble.
+
+    BulkSGD and DomSGD also compute directions: about 2 (k + 1) products of two passes for every computation. The cost
+    of readings is not counted.
+
+    Args:
+        spec: the run.
+        rows: number of training examples, at least 1.
+
+    Returns:
+        The cost in passes over the training set.
+    """
+    steps, entry = steps_of(spec, rows), optimizer_entry(spec.optimizer.name)
+    loss = LOSSES[spec.loss.name].gradients if spec.loss.name in LOSSES else 1
+    cost = steps * entry.gradients * loss * _size(spec, rows) / rows * _members(spec)
+    if entry.directions:
+        k, refresh = (spec.optimizer.options.get(option, default) for option, default in entry.directions.items())
+        if isinstance(k, int) and isinstance(refresh, int) and refresh > 0:
+            cost += math.ceil(steps / refresh) * 4 * (k + 1)
+    return cost
+
+
+def _members(spec: RunSpec) -> int:
+    """Number of members of an ensemble that see each batch."""
+    entry = None if spec.ensemble is None else ENSEMBLES.get(spec.ensemble.name)
+    if spec.ensemble is None or entry is None or entry.repeats is None:
+        return 1
+    option, default = entry.repeats
+    members = spec.ensemble.options.get(option, default)
+    return members if isinstance(members, int) else default
+
+
+def _size(spec: RunSpec, rows: int) -> int:
+    return rows if spec.stop.batch == "full" else min(int(spec.stop.batch), rows)
+
 
 Group = tuple[tuple[str, str], ...]
 # What was chosen for each group of runs: axis -> value as shown.

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from surefoot.errors import BadInput, StorageFault, SurefootError
 from surefoot.runs.records import canonical
-from surefoot.studies.facts import DatasetIndex
 from surefoot.studies.folder import StudyFolder
-from surefoot.studies.plan import Plan, Planned, make_plan
+from surefoot.studies.plan import DatasetIndex, Plan, Planned, make_plan
 from surefoot.studies.select import choose, described
 from surefoot.studies.workers import Worker, Workers
 from surefoot.training.spec import members_of

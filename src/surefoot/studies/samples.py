@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from surefoot.errors import BadInput
-from surefoot.studies.axis_roles import roles_of, row_label
 from surefoot.studies.gather import GatheredStudy
 from surefoot.studies.measures import quantities_of
-from surefoot.studies.spec import TableSpec
+from surefoot.studies.spec import TableSpec, roles_of, row_label
 from surefoot.validation import suggest
 
 __all__ = ["Row", "rows_of"]

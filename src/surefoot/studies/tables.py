@@ -10,11 +10,10 @@ from typing import Any
 
 from surefoot.errors import BadInput
 from surefoot.statistics import Summary, correlated, holm, paired_t, sign_flips, spearman, summarise
-from surefoot.studies.axis_roles import check_baseline, roles_of
 from surefoot.studies.gather import GatheredStudy
 from surefoot.studies.measures import heading, shown_stop, with_sharpness
 from surefoot.studies.samples import Row, rows_of
-from surefoot.studies.spec import TableSpec, table_of
+from surefoot.studies.spec import TableSpec, check_baseline, roles_of, table_of
 from surefoot.validation import suggest
 
 __all__ = ["Cell", "Table", "tables_of"]

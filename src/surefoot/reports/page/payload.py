@@ -5,8 +5,11 @@ The size is bounded: with more runs, every run has fewer points and frames, but 
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import math
+import struct
+import zlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
@@ -16,22 +19,68 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from surefoot import __version__
 from surefoot.errors import BadInput
 from surefoot.files import open_file
 from surefoot.reports.figures.colours import looks
-from surefoot.reports.figures.compare import compare, settings
+from surefoot.reports.figures.compare import compare, flat, settings, shared_and_own
 from surefoot.reports.figures.downsample import downsample, evenly
 from surefoot.reports.figures.panels import BOUNDS, PANELS, drawn, final_quantities, wanted
 from surefoot.reports.figures.portrait import correlations
 from surefoot.reports.figures.shift import under_shift
-from surefoot.reports.page.png import data_uri
 from surefoot.reports.places import Place, places
 from surefoot.reports.runs import Frames, RunFacts, number, read_frames, read_run
-from surefoot.reports.specs import flat, shared_and_own
 
-__all__ = ["PayloadCache", "payload"]
+__all__ = ["PayloadCache", "data_uri", "payload", "png"]
+
+
+def png(pixels: NDArray[np.uint8]) -> bytes:
+    """Encode a picture as PNG.
+
+    Args:
+        pixels: bytes, grey (h, w) or RGB (h, w, 3).
+
+    Returns:
+        The file's contents.
+
+    References:
+        RFC 2083 (1997), "PNG (Portable Network Graphics) Specification".
+    """
+    height, width = pixels.shape[:2]
+    colour = 2 if pixels.ndim == 3 else 0
+    rows = b"".join(b"\0" + row.tobytes() for row in np.ascontiguousarray(pixels))  # 0: no filter
+    header = struct.pack(">IIBBBBB", width, height, 8, colour, 0, 0, 0)
+    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(rows, 9)), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(kind, body) for kind, body in chunks)
+
+
+def data_uri(shape: Any, text: Any) -> str | None:
+    """Encode a picture of ``examples.json`` as a data URI.
+
+    Args:
+        shape: height, width and number of channels (1 or 3); a side has at most 512 pixels.
+        text: the bytes of the picture in base64.
+
+    Returns:
+        The URI; None if shape and bytes do not fit.
+    """
+    try:
+        height, width, channels = (int(size) for size in shape)
+        raw = base64.b64decode(text, validate=True)
+        if not (1 <= height <= 512 and 1 <= width <= 512 and channels in (1, 3)):
+            return None
+        pixels = np.frombuffer(raw, np.uint8).reshape(height, width, channels)
+    except (ValueError, TypeError, OverflowError):
+        return None
+    picture = pixels[..., 0] if channels == 1 else pixels
+    return "data:image/png;base64," + base64.b64encode(png(picture)).decode()
+
+
+def _chunk(kind: bytes, body: bytes) -> bytes:
+    return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
 
 _POINTS, _FRAMES, _PICTURES = 50_000, 1_500, 2_000_000  # readings, frames and characters of all runs together
 _MANY = 200 << 20  # bytes of journals; two processes read larger folders
