@@ -19,7 +19,7 @@ from harness import machine, report, table
 
 import surefoot as sf
 from surefoot.data.prepare import prepare
-from surefoot.data.sets import DataSet
+from surefoot.data.sets import StoredData
 
 _SIDE, _CLASSES, _TEST = 32, 10, 1000
 _RUN = {
@@ -52,9 +52,9 @@ def measure(case: str, n: int) -> float:
     with tempfile.TemporaryDirectory() as folder:
         if case.startswith("prepare"):
             warm = images(200)
-            prepare(DataSet("warm", *warm, *warm, _CLASSES))
+            prepare(StoredData("warm", *warm, *warm, _CLASSES))
             before = peak()
-            data = DataSet("random", *images(n), *images(_TEST), _CLASSES)
+            data = StoredData("random", *images(n), *images(_TEST), _CLASSES)
             prepare(data, val=n // 10, standardise=case.split()[-1])
         else:
             place = Path(folder)

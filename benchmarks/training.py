@@ -45,9 +45,12 @@ def by_hand(model: nn.Module, x: Tensor, y: Tensor, batch: int, steps: int) -> N
 class Untracked:
     """In a tracker's place: reads nothing, not even at the end."""
 
-    gradients = price = 0.0
+    price = 0.0
 
-    def step(self, index: int, everything: bool = False) -> None:
+    def count(self, gradients: int) -> None:
+        """As of a tracker."""
+
+    def advance(self, step: int, everything: bool = False) -> None:
         """As of a tracker."""
 
 

@@ -49,7 +49,7 @@ def test_the_root_is_empty_until_asked():
     assert "typer" not in found
 
 
-@pytest.mark.parametrize("package", ["ensembles", "losses", "optim"])
+@pytest.mark.parametrize("package", ["data", "ensembles", "losses", "optim"])
 def test_packages_that_import_on_first_use_have_all_their_names(package):
     import importlib
 

@@ -80,6 +80,7 @@ OLD_MODULES: Mapping[str, str] = {
 # under its old path; the others do so by `renamed_names`.
 OLD_NAMES: Mapping[str, Mapping[str, str]] = {
     "surefoot.curvature": {"Convex": "FunctionLoss"},
+    "surefoot.data.sets": {"DataSet": "StoredData"},
     "surefoot.ensembles.registry": {"ensemble_named": "build_ensemble"},
     "surefoot.errors": {"RunTaken": "RunLocked"},
     "surefoot.loss": {"Convex": "FunctionLoss", "LogitLoss": "Loss"},

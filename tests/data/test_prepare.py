@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from surefoot.data import moments
-from surefoot.data.augment import crop_and_flip
+from surefoot.data.augment import crop_and_flip, uniforms
 from surefoot.data.moments import mean_and_std
 from surefoot.data.prepare import prepare
-from surefoot.data.sets import DataSet, load_set
+from surefoot.data.sets import StoredData, load_set
 from surefoot.errors import BadInput
 from surefoot.seeds import derive, generator
 
@@ -19,7 +19,7 @@ random = np.random.default_rng(0)
 
 def made(n=60, shape=(4, 4, 3), classes=5):
     x = random.integers(0, 256, (n, *shape), dtype=np.uint8)
-    return DataSet("made", x, np.arange(n) % classes, x[:20], np.arange(20) % classes, classes)
+    return StoredData("made", x, np.arange(n) % classes, x[:20], np.arange(20) % classes, classes)
 
 
 def whole(data, rows, how):
@@ -44,7 +44,7 @@ def test_moments_are_numpys_in_every_block_size(rows, shape, kind, block, seed):
     draws = np.random.default_rng(seed)
     raw = (draws.random((rows + 5, *shape)) * 255).astype(kind)
     chosen = draws.permutation(rows + 5)[:rows]
-    data = DataSet("made", raw, np.arange(rows + 5) % 2, raw, np.arange(rows + 5) % 2, 2)
+    data = StoredData("made", raw, np.arange(rows + 5) % 2, raw, np.arange(rows + 5) % 2, 2)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(moments, "_BLOCK", block)
         for how in ("feature", "channel")[: 2 if len(shape) == 3 else 1]:
@@ -59,7 +59,7 @@ def test_moments_are_numpys_in_every_block_size(rows, shape, kind, block, seed):
 @pytest.mark.parametrize("kind", ["u1", "i2", "f4", "f8", ">f4", "g"])
 def test_inputs_have_the_bits_and_the_strides_of_a_whole_copy(shape, kind):
     raw = (random.random((90, *shape)) * 255).astype(kind)
-    data = DataSet("made", raw, np.arange(90) % 3, raw[:20], np.arange(20) % 3, 3)
+    data = StoredData("made", raw, np.arange(90) % 3, raw[:20], np.arange(20) % 3, 3)
     rows = np.random.default_rng(derive(4, "subset")).permutation(90)[:70]
     for how in ("feature", "channel")[: 2 if len(shape) == 3 else 1]:
         expected, _, _ = whole(data, rows, how)
@@ -150,6 +150,39 @@ def test_augmentation_by_position():
     for index in range(2):
         cut = wide[index, :, down[index] : down[index] + 6, right[index] : right[index] + 6]
         assert torch.equal(one[index], cut.flip(2) if mirrored[index] else cut)
+
+
+def splitmix(seed, step, row, column):
+    """The same hash in Python's integers."""
+    golden, mask = 0x9E3779B97F4A7C15, 2**64 - 1
+
+    def mixed(x):
+        x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & mask
+        x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & mask
+        return x ^ (x >> 31)
+
+    start = mixed((derive(seed, "uniforms", step) + row * golden) & mask)
+    return (mixed((start + (column + 1) * golden) & mask) >> 40) / 2**24
+
+
+@settings(deadline=None)
+@given(rows=st.lists(st.integers(0, 2**40), min_size=1, max_size=9), seed=st.integers(0, 9), step=st.integers(0, 9**9))
+def test_uniforms_are_functions_of_seed_step_and_row(rows, seed, step):
+    before = torch.get_rng_state()
+    drawn = uniforms(seed, step, torch.tensor(rows), 3)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert drawn.tolist() == [[splitmix(seed, step, row, column) for column in range(3)] for row in rows]
+
+
+def test_uniforms_are_uniform_and_independent():
+    x = torch.stack([uniforms(0, step, torch.arange(5000), 4) for step in range(5)]).double()
+    counts = torch.histc(x, 20, 0, 1)
+    assert float(((counts - 5000) ** 2 / 5000).sum()) < 50  # chi-square of 19 degrees of freedom: p = 1e-4
+    assert x.max() < 1
+    columns = (x - 0.5).permute(1, 0, 2).reshape(5000, 20)
+    together = columns.T @ columns / 5000 * 12  # of all steps and columns; each entry deviates by 0.014
+    assert float((together - torch.eye(20)).abs().max()) < 0.07
+    assert abs(float((columns[1:] * columns[:-1]).mean()) * 12) < 0.02  # of neighbouring rows
 
 
 def test_seeds_are_those_of_every_machine():

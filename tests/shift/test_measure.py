@@ -6,7 +6,7 @@ import torch
 
 from surefoot import Predictions, metrics
 from surefoot.data.prepare import prepare
-from surefoot.data.sets import DataSet, load_set
+from surefoot.data.sets import StoredData, load_set
 from surefoot.errors import BadInput
 from surefoot.posthoc import Temperature
 from surefoot.reports.shift import draw_shift, save_shift
@@ -88,7 +88,7 @@ def test_view_goes_there_and_back():
     slack = 0.6 / 255 * 16 / float(data.standardise.scale.min())
     assert torch.allclose(back.take()[0], data.test.take()[0], atol=slack)
     x = scenes(8)
-    colour = prepare(DataSet("own", x, np.arange(8) % 2, x, np.arange(8) % 2, 2), standardise="channel")
+    colour = prepare(StoredData("own", x, np.arange(8) % 2, x, np.arange(8) % 2, 2), standardise="channel")
     bright = np.where(x == x.max(), 255, x).astype(np.uint8)
     assert x.max() == 255
     assert (View(colour).pictures(colour.test) == bright).all()
@@ -98,7 +98,7 @@ def test_view_goes_there_and_back():
 def test_views_of_what_is_no_picture():
     x = np.random.default_rng(0).standard_normal((10, 6))
     with pytest.raises(BadInput, match="images of 1 or 3 channels"):
-        View(prepare(DataSet("own", x, np.arange(10) % 2, x, np.arange(10) % 2, 2)))
+        View(prepare(StoredData("own", x, np.arange(10) % 2, x, np.arange(10) % 2, 2)))
     x = np.random.default_rng(0).standard_normal((10, 6, 6, 3))
     with pytest.raises(BadInput, match="start at 0"):
-        View(prepare(DataSet("own", x, np.arange(10) % 2, x, np.arange(10) % 2, 2)))
+        View(prepare(StoredData("own", x, np.arange(10) % 2, x, np.arange(10) % 2, 2)))

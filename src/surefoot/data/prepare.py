@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from surefoot.data.moments import mean_and_std
-from surefoot.data.sets import DataSet
+from surefoot.data.sets import StoredData
 from surefoot.dataset import ArrayDataset, Dataset
 from surefoot.errors import BadInput
 from surefoot.seeds import derive
@@ -100,7 +100,7 @@ class Prepared:
 
 
 def prepare(
-    data: DataSet,
+    data: StoredData,
     train: int | None = None,
     val: int = 0,
     test: int | None = None,

@@ -7,20 +7,22 @@ import os
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from surefoot.data.formats import Arrays, read_cifar, read_folder, read_idx, read_mat, read_npz, unpacked
 from surefoot.data.registry import DATASETS
+from surefoot.deprecated import renamed_names
 from surefoot.errors import BadInput
 from surefoot.validation import suggest
 
-__all__ = ["DataSet", "cifar", "corrupted", "digits", "folders", "load_set", "mnist", "svhn"]
+__all__ = ["StoredData", "cifar", "corrupted", "digits", "folders", "load_set", "mnist", "svhn"]
 
 
 @dataclass(frozen=True)
-class DataSet:
+class StoredData:
     """Training and test examples as they are stored.
 
     Attributes:
@@ -65,7 +67,7 @@ def data_folder(data: str | os.PathLike[str] | None) -> Path | None:
     return Path(chosen) if chosen else None
 
 
-def load_set(name: str, root: Path | None) -> DataSet:
+def load_set(name: str, root: Path | None) -> StoredData:
     """Load a data set by name.
 
     Args:
@@ -104,7 +106,7 @@ def load_set(name: str, root: Path | None) -> DataSet:
     return _checked(name, arrays)
 
 
-def _checked(name: str, arrays: Arrays) -> DataSet:
+def _checked(name: str, arrays: Arrays) -> StoredData:
     x_train, y_train, x_test, y_test = arrays
     for part, x, y in (("train", x_train, y_train), ("test", x_test, y_test)):
         if len(x) == 0 or y.shape != (len(x),):
@@ -125,7 +127,7 @@ def _checked(name: str, arrays: Arrays) -> DataSet:
     classes = int(max(y_train.max(), y_test.max())) + 1
     if classes < 2:
         raise BadInput(f"{name}: labels must be of two classes at least")
-    return DataSet(name, x_train, y_train, x_test, y_test, classes)
+    return StoredData(name, x_train, y_train, x_test, y_test, classes)
 
 
 def digits(root: Path | None) -> Arrays:
@@ -290,3 +292,7 @@ def corrupted(root: Path, stem: str, clean: str) -> Arrays | None:
         return None
     images = np.concatenate([np.load(path, allow_pickle=False) for path in files])
     return base[0], base[1], images, np.tile(np.load(labels, allow_pickle=False).astype(np.int64), len(files))
+
+
+if not TYPE_CHECKING:  # a module's __getattr__ would hide wrong names from type checkers
+    __getattr__ = renamed_names(__name__)

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from surefoot.curvature import GaussNewton, jacobian_norms
+from surefoot.dataset import DatasetLike, as_dataset
 from surefoot.errors import BadInput
 from surefoot.forward import logits_of
 from surefoot.loss import CrossEntropy, LossLike, SquaredError, as_loss
@@ -30,13 +31,13 @@ __all__ = ["certify", "curvature_of", "robust_of"]
 def certify(
     model: nn.Module,
     inputs: Any,
-    labels: Any,
+    labels: Any = None,
     eps: Any = None,
     *,
     norm: str = "inf",
     method: str = "certified",
     bound: str = "cheap",
-    test: tuple[Any, Any] | None = None,
+    test: DatasetLike | None = None,
     held_out: bool = False,
     confidence: float = 0.95,
     loss: LossLike = "ce",
@@ -48,7 +49,8 @@ def certify(
 
     Args:
         model: a module from inputs to logits (n, k), used in eval mode and not modified.
-        inputs: (n, *shape) floating-point numbers.
+        inputs: (n, *shape) floating-point numbers. Without ``labels``, a data set: whatever `surefoot.data.as_dataset`
+            takes, such as a pair (inputs, labels) or a ``DataLoader``. Its inputs are read into memory.
         labels: (n,) integers in 0..k−1.
         eps: radius of the ball for robust margins, in the units of ``inputs``: one number, or one per channel. None
             leaves out the statements about robust margins.
@@ -56,7 +58,7 @@ def certify(
         method: ``"certified"`` for lower bounds of robust margins; or ``"pgd"``, which makes every statement about
             robust margins an estimate.
         bound: kind of the lower bound; see `surefoot.margins.certified`.
-        test: (inputs, labels) of a test set, for Proposition B.7 and Corollary B.8; needs ``eps``.
+        test: a test set, as (inputs, labels) or another data set, for Proposition B.7 and Corollary B.8; needs ``eps``.
         held_out: whether the model never saw these examples; only then the ECE of the population is bounded too.
         confidence: confidence of the bounds of the population, between 0 and 1.
         loss: the loss that the network was trained by: the cross-entropy (``"ce"``), or the squared error averaged over
@@ -90,8 +92,9 @@ def certify(
         )
     if test is not None and eps is None:
         raise BadInput("a test set is compared through robust margins; give eps")
-    if test is not None and not (isinstance(test, tuple | list) and len(test) == 2):
-        raise BadInput(f"test must be a pair (inputs, labels); got {type(test).__name__}")
+    if labels is None:
+        inputs, labels = as_dataset("inputs", inputs).take()
+    held = None if test is None else as_dataset("test", test).take()
     predictions = Predictions.of(model, inputs, labels)
     curvature = curvature_of(model, inputs, labels, trained)
     ball = None if eps is None else robust_of(model, inputs, labels, eps, norm, method, bound)
@@ -104,8 +107,8 @@ def certify(
     ]
     if not by_entropy:
         certificates += squared_error(curvature, predictions.classes)
-    if test is not None and ball is not None:
-        certificates += transfer((inputs, labels), test, Predictions.of(model, *test), ball, eps, norm, bins)
+    if held is not None and ball is not None:
+        certificates += transfer((inputs, labels), held, Predictions.of(model, *held), ball, eps, norm, bins)
     return Certificates(certificates)
 
 
