@@ -34,6 +34,7 @@ bench: $(VENV)/dev
 	$(BIN)/python benchmarks/report.py --out results/benchmarks
 	$(BIN)/python benchmarks/serve.py --out results/benchmarks
 	$(BIN)/python benchmarks/losses.py --out results/benchmarks
+	$(BIN)/python benchmarks/data_memory.py --out results/benchmarks
 	$(BIN)/python benchmarks/scale.py $(if $(DATA),--data $(DATA)) --out results/benchmarks
 	$(BIN)/python benchmarks/shift.py $(if $(IMAGES),--data $(IMAGES)) --out results/benchmarks
 	$(BIN)/python benchmarks/posthoc.py $(if $(LOGITS),--data $(LOGITS)) --out results/benchmarks
