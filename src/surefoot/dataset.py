@@ -26,8 +26,8 @@ from surefoot.validation import check_int
 
 __all__ = ["ArrayDataset", "Dataset", "DatasetLike", "LoaderDataset", "as_dataset"]
 
-# Inputs up to this size are kept in the form that the model takes. Standardising a batch of 128 CIFAR images takes 0.3 ms,
-# a twentieth of a small MLP's step.
+# Inputs up to this size are kept in the form that the model takes. Standardising a batch of 128 CIFAR images takes
+# 0.3 ms, a twentieth of a small MLP's step.
 _SMALL = 64 << 20
 _BLOCK = 1024  # rows that are transformed at once where the caller gives no batch size
 _LOADED = 256  # examples of a torch Dataset that are read at once
