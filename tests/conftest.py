@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +14,8 @@ import torch
 from hypothesis import HealthCheck, settings
 from typer.testing import CliRunner
 
-from surefoot import Predictions, cli
+from surefoot import Predictions, cli, posthoc
+from surefoot.evaluation import evaluation
 
 # Several test processes share the cores; threads inside each would only wait for one another.
 torch.set_num_threads(1)
@@ -72,6 +74,13 @@ def surefoot_process(*arguments, cwd=None, env=None) -> Completed:
         cwd=cwd, env=os.environ | (env or {}), capture_output=True, text=True, check=False,
     )  # fmt: skip
     return Completed(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.fixture
+def few_resamples(monkeypatch):
+    """20 instead of hundreds, where nobody looks at the intervals."""
+    monkeypatch.setattr(evaluation, "intervals", partial(evaluation.intervals, resamples=20))
+    monkeypatch.setattr(posthoc, "compare", partial(posthoc.compare, resamples=20))
 
 
 @pytest.fixture

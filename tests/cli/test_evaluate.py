@@ -93,6 +93,7 @@ def test_the_table_for_people(file):
     assert "(0.9333, 1.0000]" in text
 
 
+@pytest.mark.usefixtures("few_resamples")
 @pytest.mark.parametrize(
     ("gap", "says"),
     [(0.0, "Neither over- nor underconfident"), (0.2, "Overconfident"), (-0.2, "Underconfident")],

@@ -27,6 +27,7 @@ def command(*arguments):
     return done.stdout
 
 
+@pytest.mark.usefixtures("few_resamples")
 @pytest.mark.parametrize("options", [{}, {"bins": 10}, {"every": True}, {"seed": 3}])
 def test_it_is_what_the_command_prints(file, options):
     flags = {"bins": ["--bins", "10"], "every": ["--all"], "seed": ["--seed", "3"]}
@@ -58,6 +59,7 @@ class Cells(HTMLParser):
         self.text.append(data)
 
 
+@pytest.mark.usefixtures("few_resamples")
 def test_the_table_of_notebooks():
     result = sf.evaluate(random_predictions(50, 3), name="<script>alert(1)</script>")
     parser = Cells()
