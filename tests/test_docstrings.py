@@ -76,7 +76,7 @@ def sections(value: Any) -> dict[str, list[str]]:
 
 def undocumented(function: Callable[..., Any]) -> list[str]:
     signature, documented = inspect.signature(function), sections(function)
-    given = [name for name in signature.parameters if not name.startswith("_ray_")]  # Ray adds some to its actors
+    given = arguments(signature)
     missing = [name for name in given if name not in ("self", "cls", *documented.get("Args", []))]
     returns = signature.return_annotation not in (None, "None", inspect.Signature.empty)
     return missing + ["Returns"] * (returns and not {"Returns", "Yields"} & set(documented))
@@ -93,6 +93,11 @@ def constructor(kind: type) -> Callable[..., Any] | None:
     return None
 
 
+def arguments(signature: inspect.Signature) -> list[str]:
+    """The names of a callable's arguments, but those that Ray adds where it makes an actor of a class."""
+    return [name for name in signature.parameters if not name.startswith("_ray_")]
+
+
 def problems(value: Any) -> Iterator[str]:
     """What the docstrings of a function, or of a class and its public methods, leave out."""
     if inspect.isfunction(value):
@@ -105,7 +110,7 @@ def problems(value: Any) -> Iterator[str]:
         wanted = [field.name for field in fields(value) if not field.name.startswith("_")]
     else:
         make = constructor(value)
-        wanted = list(inspect.signature(make).parameters)[1:] if make else []
+        wanted = arguments(inspect.signature(make))[1:] if make else []
     yield from (f"{value.__qualname__}: {name}" for name in wanted if name not in listed)
     for name, member in vars(value).items():
         # An override inherits the description of the method that it overrides.
