@@ -1,0 +1,13 @@
+"""Predictions of every kind, the events that metrics read, and files of both."""
+
+from surefoot.predictions.columns import columns_from_logits, columns_from_probs, empty_columns
+from surefoot.predictions.predictions import Predictions, check_predictions, takes_predictions
+
+__all__ = [
+    "Predictions",
+    "check_predictions",
+    "columns_from_logits",
+    "columns_from_probs",
+    "empty_columns",
+    "takes_predictions",
+]
