@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from surefoot.errors import BadInput
 
 __all__ = [
-    "as_labels",
+    "as_array",
+    "as_column",
     "as_path",
     "as_scores",
     "check_bool",
@@ -28,6 +29,7 @@ __all__ = [
     "check_non_negative",
     "check_options",
     "check_positive",
+    "check_real",
     "check_within",
     "explain_bad_logits",
     "precision",
@@ -202,26 +204,27 @@ def check_options(what: str, options: Iterable[str], accepted: list[str]) -> Non
             raise BadInput(f"{what} has no option {option!r}; {has}{suggest(option, accepted)}")
 
 
-def rounding_of_sums(block: Floats) -> float:
-    """Bound how far rounding to decimals can move a row's sum of probabilities from 1.
+def rounding_of_sums(block: Floats) -> Floats:
+    """Bound how far rounding to decimals can move each row's sum of probabilities from 1.
 
     Args:
         block: (b, k) probabilities.
 
     Returns:
-        k/2 units of the last decimal, if all entries have at most six decimals; otherwise 0.
+        (b,) k/2 units of the last decimal of a row whose entries have at most six decimals; otherwise 0.
 
     Example:
-        >>> round(rounding_of_sums(np.array([[0.333, 0.333, 0.333]])), 6)
-        0.0015
+        >>> rounding_of_sums(np.array([[0.333, 0.333, 0.333], [0.5, 0.5, 0.0]])).round(6).tolist()
+        [0.0015, 0.15]
     """
-    if not np.isfinite(block).all():
-        return 0.0
+    bound = np.zeros(len(block))
+    rest = np.flatnonzero(np.isfinite(block).all(axis=1))
     for decimals in range(1, 7):
-        scaled = block * 10.0**decimals
-        if np.abs(scaled - np.rint(scaled)).max() < 1e-6:
-            return float(0.5 * block.shape[1] * 10.0**-decimals + 1e-9)
-    return 0.0
+        scaled = block[rest] * 10.0**decimals
+        rounded = np.abs(scaled - np.rint(scaled)).max(axis=1, initial=0.0) < 1e-6
+        bound[rest[rounded]] = 0.5 * block.shape[1] * 10.0**-decimals + 1e-9
+        rest = rest[~rounded]
+    return bound
 
 
 def as_path(path: Any, name: str = "path") -> Path:
@@ -246,8 +249,20 @@ def as_path(path: Any, name: str = "path") -> Path:
     return Path(text)
 
 
-def _array(name: str, value: Any) -> NDArray[Any]:
-    """Convert to an array; tensors are detached, and bfloat16, which numpy lacks, becomes float32 exactly."""
+def as_array(name: str, value: Any) -> NDArray[Any]:
+    """Convert an argument to an array of any shape and dtype.
+
+    Args:
+        name: name of the argument, for the error.
+        value: an array, a tensor (which is detached), a series or nested lists. bfloat16, which numpy lacks, becomes
+            float32 exactly.
+
+    Returns:
+        The array, without a copy where that is possible.
+
+    Raises:
+        BadInput: when ``value`` is not rectangular, or has masked entries.
+    """
     if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
         raise BadInput(f"{name} must have no masked entries; fill them or drop their rows")
     try:
@@ -280,8 +295,52 @@ def precision(scores: Any) -> float:
     """
     if str(getattr(scores, "dtype", "")) == "torch.bfloat16":
         return 2.0**-7
-    dtype = _array("scores", scores).dtype
+    dtype = as_array("scores", scores).dtype
     return float(np.finfo(dtype).eps) if dtype.kind == "f" else 0.0
+
+
+def check_real(name: str, array: NDArray[Any]) -> NDArray[Any]:
+    """Check that an array holds real numbers.
+
+    Args:
+        name: name of the argument, for the error.
+        array: the array.
+
+    Returns:
+        A read-only view of the array.
+
+    Raises:
+        BadInput: when the dtype is another one.
+    """
+    if array.dtype.kind not in "fiu":
+        raise BadInput(f"{name} must hold real numbers; got dtype {array.dtype}; convert with .astype(float)")
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def as_column(name: str, value: Any, n: int | None = None) -> NDArray[Any]:
+    """Convert an argument to a column of values.
+
+    Args:
+        name: name of the argument, for the error.
+        value: (n,) values of any dtype.
+        n: the required length; None for any length of at least 1.
+
+    Returns:
+        (n,) array.
+
+    Raises:
+        BadInput: when ``value`` has another shape.
+
+    Example:
+        >>> as_column("prob", [0.5, 1.0], 2).tolist()
+        [0.5, 1.0]
+    """
+    array = as_array(name, value)
+    if array.ndim != 1 or len(array) == 0 or (n is not None and len(array) != n):
+        raise BadInput(f"{name} must have shape ({'n' if n is None else n},), one per row; got shape {array.shape}")
+    return array
 
 
 def as_scores(name: str, value: Any) -> NDArray[Any]:
@@ -297,59 +356,15 @@ def as_scores(name: str, value: Any) -> NDArray[Any]:
     Raises:
         BadInput: when ``value`` is no rectangular array of real numbers of that shape, or has masked entries.
     """
-    array = _array(name, value)
-    if array.dtype.kind not in "fiu":
-        raise BadInput(f"{name} must hold real numbers; got dtype {array.dtype}; convert with .astype(float)")
+    array = check_real(name, as_array(name, value))
     if array.ndim != 2:
-        hint = "; were logits and labels swapped?" if array.ndim == 1 and array.dtype.kind in "iu" else ""
-        raise BadInput(f"{name} must have shape (n, k), one row per example; got shape {array.shape}{hint}")
+        raise BadInput(f"{name} must have shape (n, k), one row per example; got shape {array.shape}")
     n, k = array.shape
     if n == 0:
         raise BadInput(f"{name} must have at least one row; got shape {array.shape}")
     if k < 2:
-        raise BadInput(
-            f"{name} must have a column per class, two at least; got shape {array.shape}. For a binary score s "
-            "stack two columns: logits (0, s), or probabilities (1 - s, s)"
-        )
-    view = array.view()
-    view.flags.writeable = False
-    return view
-
-
-def as_labels(value: Any, shape: tuple[int, ...]) -> NDArray[np.int64]:
-    """Convert an argument to labels of scores.
-
-    Args:
-        value: (n,) integers in 0..k−1: an array, a tensor or a list.
-        shape: the shape (n, k) of the scores.
-
-    Returns:
-        (n,) labels as a new int64 array.
-
-    Raises:
-        BadInput: when ``value`` has another shape or dtype, or an entry outside 0..k−1.
-
-    Example:
-        >>> as_labels([1, 0], (2, 3))
-        array([1, 0])
-    """
-    array = _array("labels", value)
-    n, k = shape
-    if array.shape != (n,):
-        hints = {(n, 1): "; use labels.ravel()", (n, k): "; for one-hot labels use labels.argmax(1)"}
-        raise BadInput(
-            f"labels must have shape ({n},), one per row; got shape {array.shape}{hints.get(array.shape, '')}"
-        )
-    if array.dtype.kind not in "iu":
-        raise BadInput(f"labels must be integers; got dtype {array.dtype}; convert with .astype(int)")
-    bad = np.flatnonzero((array < 0) | (array >= k))
-    if len(bad):
-        row = int(bad[0])
-        raise BadInput(
-            f"labels must lie in 0..{k - 1} for {k} classes; row {row} has {int(array[row])} "
-            f"({len(bad)} such rows). Drop rows without a label; none is ignored silently"
-        )
-    return array.astype(np.int64)
+        raise BadInput(f"{name} must have a column per class, two at least; got shape {array.shape}")
+    return array
 
 
 def explain_bad_logits(tops: Floats) -> str:

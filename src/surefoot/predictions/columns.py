@@ -10,16 +10,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["columns_from_logits", "columns_from_probs", "empty_columns"]
+__all__ = ["columns_from_confidence", "columns_from_logits", "columns_from_probs", "empty_columns", "soften"]
 
 Floats = NDArray[np.float64]
 
 
-def empty_columns(n: int) -> dict[str, NDArray[Any]]:
+def empty_columns(n: int, soft: bool = False) -> dict[str, NDArray[Any]]:
     """Allocate every column of n rows.
 
     Args:
         n: number of rows.
+        soft: whether the labels are soft, so that a row may be partly correct.
 
     Returns:
         (n,) uninitialised arrays by the name of the column.
@@ -34,7 +35,7 @@ def empty_columns(n: int) -> dict[str, NDArray[Any]]:
         "squared_error",
     ]
     columns: dict[str, NDArray[Any]] = {name: np.empty(n) for name in floats}
-    columns["predicted"], columns["correct"] = np.empty(n, np.int64), np.empty(n, np.bool_)
+    columns["predicted"], columns["correct"] = np.empty(n, np.int64), np.empty(n, np.float64 if soft else np.bool_)
     return columns
 
 
@@ -138,6 +139,76 @@ def columns_from_probs(
     }
     columns["squared_error"] = _squared_error(columns, squares)
     return columns, np.log(p, out=p) if wanted == "log_probs" else p
+
+
+def columns_from_confidence(
+    block: Floats, labels: NDArray[np.int64], wanted: str | None, kind: str
+) -> tuple[dict[str, NDArray[Any]], Floats]:
+    """Derive the columns where only a confidence is known: the prediction is right, with that probability, or wrong.
+
+    Args:
+        block: (b, 2) probabilities of wrong and right, or logits of both, in float64; the function overwrites them.
+        labels: (b,) 1 where the prediction was right, 0 where it was wrong.
+        wanted: ``"probs"`` or ``"log_probs"`` to also derive that matrix.
+        kind: ``"probs"`` or ``"logits"``.
+
+    Returns:
+        The (b,) columns by name, and the wanted (b, 2) matrix.
+
+    Example:
+        >>> columns, _ = columns_from_confidence(np.array([[0.75, 0.25]]), np.array([0]), None, "probs")
+        >>> columns["confidence"].tolist(), columns["correct"].tolist(), columns["squared_error"].tolist()
+        ([0.25], [False], [0.125])
+    """
+    if kind == "logits":
+        odds = block[:, 1] - block[:, 0]
+        log_wrong, log_right = -np.logaddexp(0, odds), -np.logaddexp(0, -odds)
+        wrong, right = np.exp(log_wrong), np.exp(log_right)
+    else:
+        wrong, right = block[:, 0].copy(), block[:, 1].copy()
+        log_wrong, log_right = np.log1p(-right), np.log(right)
+        odds = log_right - log_wrong
+    correct = labels == 1
+    columns = {
+        "predicted": np.ones(len(block), np.int64),
+        "correct": correct,
+        "confidence": right,
+        "log_confidence": log_right,
+        "error_probability": wrong,
+        "log_true": np.where(correct, log_right, log_wrong),
+        "true_margin": np.where(correct, odds, -odds),
+        "predicted_margin": odds,
+        "squared_error": 2.0 * np.where(correct, wrong, right) ** 2,
+    }
+    pair = (log_wrong, log_right) if wanted == "log_probs" else (wrong, right)
+    return columns, np.stack(pair, axis=1)
+
+
+def soften(
+    columns: dict[str, NDArray[Any]], log_probs: Floats, soft: Floats, wanted: str | None
+) -> tuple[dict[str, NDArray[Any]], Floats]:
+    """Replace the columns that compare with a label by their means over a soft label.
+
+    Args:
+        columns: (b,) columns that were derived with the most probable class as label.
+        log_probs: (b, k) log-probabilities; the function may overwrite them.
+        soft: (b, k) soft labels.
+        wanted: ``"probs"`` for the probabilities; otherwise the logarithms are returned.
+
+    Returns:
+        The columns, and the wanted (b, k) matrix.
+
+    Example:
+        >>> columns, _ = soften({"predicted": np.array([0])}, np.log([[0.75, 0.25]]), np.array([[0.5, 0.5]]), None)
+        >>> columns["correct"].tolist(), columns["squared_error"].tolist()
+        ([0.5], [0.125])
+    """
+    rows = np.arange(len(soft))
+    columns["correct"] = soft[rows, columns["predicted"]]
+    columns["log_true"] = np.where(soft > 0, soft * np.where(soft > 0, log_probs, 0.0), 0.0).sum(axis=1)
+    probs = np.exp(log_probs)
+    columns["squared_error"] = ((probs - soft) ** 2).sum(axis=1)
+    return columns, probs if wanted == "probs" else log_probs
 
 
 def _squared_error(columns: dict[str, NDArray[Any]], others: Floats) -> Floats:

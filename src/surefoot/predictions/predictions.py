@@ -8,20 +8,29 @@ cast to float64 first, then computed with.
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import wraps
-from typing import Any, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from surefoot.deprecated import renamed_property
 from surefoot.errors import BadInput
-from surefoot.predictions.columns import columns_from_logits, columns_from_probs, empty_columns
+from surefoot.predictions.columns import (
+    columns_from_confidence,
+    columns_from_logits,
+    columns_from_probs,
+    empty_columns,
+    soften,
+)
+from surefoot.predictions.estimators import is_estimator, probs_of
+from surefoot.predictions.events import Events
+from surefoot.predictions.inputs import Rows, read_rows
+from surefoot.predictions.kinds import check_logits, check_probs
 from surefoot.predictions.tables import read_table, write_table
 from surefoot.threads import run_ranges, split_range
-from surefoot.validation import as_labels, as_path, as_scores, explain_bad_logits, precision, rounding_of_sums
+from surefoot.validation import as_array, as_column, as_path, precision
 
 __all__ = ["Predictions", "check_predictions", "takes_predictions"]
 
@@ -35,59 +44,113 @@ _BLOCK_NUMBERS = 1 << 19
 # The number of contiguous parts of the rows is fixed, not the number of cores: sums that are merged in the order of the
 # parts then do not depend on the machine.
 _PARTS = 8
-# Sums of probabilities may be off by the rounding of half precision or of a file's decimals, not more.
-_SUM_TOLERANCE = 1e-3
-# bfloat16 rounds a probability by at most 2^-9 of itself, and so the sum of a row; twice that is allowed.
-_HALF_ROUNDING = 2.0**-8
+
+Form = Literal["classes", "positive", "multilabel", "confidence"]
+# The events that metrics read unless told otherwise.
+_DEFAULT_EVENT = {"classes": "top", "positive": "positive", "multilabel": "pooled", "confidence": "given"}
 
 
 class Predictions:
-    """Logits of a classifier for n examples, and the true labels.
+    """What a classifier predicts for n examples, and what was true.
+
+    The usual kind are logits (n, k) and one label a row. Other kinds have constructors of their own: `from_probs`,
+    `from_confidence`, `multilabel`. Metrics read `events`.
 
     The predicted class is the class with the largest logit; among equal logits, the class with the lowest index.
 
     Args:
         logits: (n, k) real numbers, n >= 1 and k >= 2: a tensor, an array or nested lists. A row may contain −inf, but
             also needs a finite value; NaN and +inf are refused. The numbers are kept, not copied: do not modify them.
-        labels: (n,) integers in 0..k−1.
+            (n,) numbers are logits of the positive of two classes. (n, …, k) logits have many positions in each
+            example, such as tokens or pixels; each kept position becomes a row, and an example is a cluster.
+        labels: (n,) or (n, …) integers in 0..k−1, or names among ``names``; or soft labels, floats in the shape of the
+            logits that sum to 1.
+        weights: (n,) non-negative weights. Integers count how often a row was seen; other numbers say how much a row
+            counts. Rows of weight 0 are left out. None counts each row once.
+        clusters: (n,) values that mark rows that belong together, such as a patient's; intervals and tests then
+            resample clusters. None makes rows independent.
+        groups: columns by name, (n,) values each, such as ``{"country": countries}``.
+        names: names of the k classes, in the order of the columns.
+        ignore_index: label of rows or positions that are left out, such as −100.
+        positive: label of the positive event, for two classes; None takes the second class.
 
     Attributes:
-        labels: (n,) labels as a read-only int64 array.
+        labels: (n,) labels as a read-only int64 array; for soft labels, the most probable class.
+        soft_labels: (n, k) float64 soft labels, or None.
+        weights: (n,) float64 weights, or None.
+        clusters: (n,) int64 clusters, or None.
+        groups: columns by name.
+        names: names of the classes, or None.
+        positive: class of the positive event; None for more than two classes.
+        form: ``"classes"``; ``"positive"`` for one score a row; ``"multilabel"``; ``"confidence"``.
+        missing: number of labels that `multilabel` was not given.
 
     Raises:
-        BadInput: when the logits or labels are not as described, or when the logits look like probabilities.
+        BadInput: when an argument is not as described, or when the logits look like probabilities or percentages.
 
     Example:
         >>> p = Predictions([[2.0, 0.0], [0.0, 1.0]], [0, 0])
         >>> p.confidence.round(4).tolist(), p.correct.tolist(), p.true_margin.tolist()
         ([0.8808, 0.7311], [True, False], [2.0, -1.0])
+        >>> tokens = Predictions(np.zeros((2, 3, 4)), [[0, 1, -100], [2, -100, -100]], ignore_index=-100)
+        >>> len(tokens), tokens.clusters.tolist()
+        (3, [0, 0, 1])
     """
 
-    def __init__(self, logits: Any, labels: Any) -> None:
-        scores = as_scores("logits", logits)
-        self._set(scores, as_labels(labels, scores.shape), "logits")
-        if scores.dtype.kind in "iu" and max(-int(scores.min()), int(scores.max())) > 2**53:
-            raise BadInput("logits given as integers must be at most 2**53 in size; give floating-point numbers")
-        tops = np.concatenate([self._block(rows).max(axis=1) for rows in self._slices()]).astype(np.float64)
-        if not np.isfinite(tops).all():
-            raise BadInput(explain_bad_logits(tops))
-        if self._looks_softmaxed():
-            raise BadInput(
-                "logits must be unnormalised scores; every row lies in [0, 1] and sums to 1, so these are "
-                "probabilities: use Predictions.from_probs, or Predictions.load(file, kind='probs'). "
-                "If they truly are logits, add 1 to all of them: nothing else changes"
-            )
+    def __init__(
+        self,
+        logits: Any,
+        labels: Any,
+        weights: Any = None,
+        clusters: Any = None,
+        groups: Mapping[str, Any] | None = None,
+        names: Sequence[Any] | None = None,
+        ignore_index: int | None = None,
+        *,
+        positive: Any = None,
+    ) -> None:
+        rows = read_rows(
+            "logits",
+            logits,
+            labels,
+            weights=weights,
+            clusters=clusters,
+            groups=groups,
+            names=names,
+            ignore_index=ignore_index,
+            positive=positive,
+        )
+        self._set(rows, "logits")
+        check_logits(rows.scores, self._score_blocks)
 
     @classmethod
-    def from_probs(cls, probs: Any, labels: Any) -> Predictions:
+    def from_probs(
+        cls,
+        probs: Any,
+        labels: Any,
+        weights: Any = None,
+        clusters: Any = None,
+        groups: Mapping[str, Any] | None = None,
+        names: Sequence[Any] | None = None,
+        ignore_index: int | None = None,
+        *,
+        positive: Any = None,
+    ) -> Predictions:
         """Make predictions from probabilities.
 
         A row whose sum is 1 up to float64 rounding is kept bit-exactly; any other row is divided by its sum.
 
         Args:
-            probs: (n, k) probabilities, k >= 2, none below 0. A row's sum may differ from 1 by 1e-3, or by more where
-                rounding explains it: 0.005 for ten classes with three decimals.
-            labels: (n,) integers in 0..k−1.
+            probs: (n, k) probabilities, k >= 2, none below 0. Each row must sum to 1 within 1e-3, or within the
+                rounding of its own decimals, but no row may be off by more than 1e-2. (n,) numbers are probabilities
+                of the positive of two classes. (n, …, k) as for `Predictions`.
+            labels: as for `Predictions`; for (n,) probabilities 0 and 1, booleans, or two names.
+            weights: as for `Predictions`.
+            clusters: as for `Predictions`.
+            groups: as for `Predictions`.
+            names: as for `Predictions`.
+            ignore_index: as for `Predictions`.
+            positive: label of the positive event, for two classes; needed if labels are names.
 
         Returns:
             The predictions; their `logits` are the logarithms of the probabilities.
@@ -98,22 +161,134 @@ class Predictions:
         Example:
             >>> Predictions.from_probs([[0.9, 0.1]], [0]).confidence.tolist()
             [0.9]
+            >>> spam = Predictions.from_probs([0.7, 0.2], ["spam", "ham"], positive="spam")
+            >>> spam.events().prob.tolist(), spam.events().happened.tolist()
+            ([0.7, 0.2], [True, False])
         """
-        scores = as_scores("probs", probs)
+        rows = read_rows(
+            "probs",
+            probs,
+            labels,
+            weights=weights,
+            clusters=clusters,
+            groups=groups,
+            names=names,
+            ignore_index=ignore_index,
+            positive=positive,
+        )
         self = cls.__new__(cls)
-        self._set(scores, as_labels(labels, scores.shape), "probs")
-        lows = np.concatenate([block.min(axis=1) for block in self._blocks()])
-        sums = np.concatenate([block.sum(axis=1) for block in self._blocks()])
-        rounded = max(rounding_of_sums(block) for block in self._blocks())
-        slack = max(_SUM_TOLERANCE, precision(probs), rounded)
-        bad = ~((lows >= 0) & (np.abs(sums - 1) <= slack))
-        if bad.any():
-            row = int(np.flatnonzero(bad)[0])
-            what = f"its smallest entry is {lows[row]:.6g}" if not lows[row] >= 0 else f"it sums to {sums[row]:.6g}"
+        self._set(rows, "probs")
+        check_probs("probs", self._score_blocks, precision(probs))
+        return self
+
+    @classmethod
+    def from_confidence(
+        cls,
+        confidence: Any,
+        correct: Any,
+        weights: Any = None,
+        clusters: Any = None,
+        groups: Mapping[str, Any] | None = None,
+    ) -> Predictions:
+        """Make predictions of which only the confidence is known, and whether each was right.
+
+        Language models, optical character recognition and judges give such tables. Metrics that need the probabilities
+        of all classes refuse them.
+
+        Args:
+            confidence: (n,) stated probabilities that the prediction is right, in [0, 1].
+            correct: (n,) whether the prediction was right: booleans, 0 and 1.
+            weights: as for `Predictions`.
+            clusters: as for `Predictions`.
+            groups: as for `Predictions`.
+
+        Returns:
+            The predictions.
+
+        Raises:
+            BadInput: when a column is not as described.
+
+        Example:
+            >>> p = Predictions.from_confidence([0.9, 0.4], [True, False])
+            >>> p.confidence.tolist(), p.correct.tolist()
+            ([0.9, 0.4], [True, False])
+        """
+        rows = read_rows("confidence", confidence, correct, weights=weights, clusters=clusters, groups=groups)
+        if rows.scores.shape[1] != 1:
+            raise BadInput(f"confidence must have shape (n,), one per row; got shape {np.shape(confidence)}")
+        self = cls.__new__(cls)
+        self._set(rows, "probs", "confidence")
+        check_probs("confidence", self._score_blocks)
+        return self
+
+    @classmethod
+    def multilabel(
+        cls,
+        probs: Any,
+        labels: Any,
+        weights: Any = None,
+        clusters: Any = None,
+        groups: Mapping[str, Any] | None = None,
+        names: Sequence[Any] | None = None,
+    ) -> Predictions:
+        """Make predictions with several labels a row, each of which is present or absent by itself.
+
+        Every entry becomes a row of its own with the two classes absent and present. The entries of one example are
+        one cluster, and the column ``label`` of `groups` says which label an entry is of.
+
+        Args:
+            probs: (n, L) probabilities that each label is present, L >= 1; they need not sum to 1.
+            labels: (n, L) 1 where the label is present and 0 where not; missing entries are NaN or −1.
+            weights: (n,) weights of the examples, or (n, L).
+            clusters: (n,) clusters of the examples; None makes each example a cluster.
+            groups: columns by name, one value for each example.
+            names: names of the L labels.
+
+        Returns:
+            The predictions; ``missing`` counts the entries without a label, which are left out.
+
+        Raises:
+            BadInput: when an argument is not as described, or all labels are missing.
+
+        Example:
+            >>> p = Predictions.multilabel([[0.9, 0.2], [0.4, 0.6]], [[1, 0], [-1, 1]], names=["cat", "dog"])
+            >>> len(p), p.missing, p.groups["label"].tolist()
+            (3, 1, ['cat', 'dog', 'dog'])
+        """
+        scores, given = as_array("probs", probs), as_array("labels", labels)
+        if scores.ndim != 2 or scores.size == 0 or given.shape != scores.shape:
             raise BadInput(
-                f"probs must be non-negative with rows summing to 1 (within {slack:.0e}); row {row} is not: {what}. "
-                "For logits use Predictions(logits, labels); for rounded numbers divide each row by its sum"
+                f"probs and labels must have the same shape (n, L), a column per label; got {scores.shape} and "
+                f"{given.shape}"
             )
+        if given.dtype.kind not in "biuf":
+            raise BadInput(f"labels must be 1, 0, or NaN or -1 where missing; got dtype {given.dtype}")
+        values = given.astype(np.float64)
+        absent = np.isnan(values) | (values == -1)
+        wrong = ~(absent | (values == 0) | (values == 1))
+        if wrong.any():
+            row, column = (int(index) for index in np.argwhere(wrong)[0])
+            raise BadInput(
+                f"labels must be 1, 0, or NaN or -1 where missing; row {row}, label {column} has {values[row, column]}"
+            )
+        if names is not None and len(names) != scores.shape[1]:
+            raise BadInput(f"names must be the names of the {scores.shape[1]} labels; got {len(names)}: {names!r}")
+        title = np.array([str(name) for name in (range(scores.shape[1]) if names is None else names)])
+        columns = {key: np.broadcast_to(as_column(key, column, len(scores))[:, None], scores.shape)
+                   for key, column in (groups or {}).items()}  # fmt: skip
+        rows = read_rows(
+            "probs",
+            scores[:, :, None],
+            np.where(absent, -1, values).astype(np.int64),
+            weights=weights,
+            clusters=clusters,
+            groups={**columns, "label": np.broadcast_to(title, scores.shape)},
+            ignore_index=-1,
+        )
+        self = cls.__new__(cls)
+        self._set(rows, "probs", "multilabel")
+        self.missing = int(absent.sum())
+        check_probs("probs", self._score_blocks, precision(probs))
         return self
 
     @classmethod
@@ -142,10 +317,10 @@ class Predictions:
             >>> Predictions.of(torch.nn.Identity(), torch.tensor([[2.0, 0.0]]), [0]).true_margin.tolist()
             [2.0]
         """
-        if _is_estimator(model):
+        if is_estimator(model):
             if labels is None:
                 raise BadInput(f"{type(model).__name__} needs labels: write Predictions.of(model, inputs, labels)")
-            return cls.from_probs(*_probs_of(model, inputs, labels))
+            return cls.from_probs(*probs_of(model, inputs, labels))
         from surefoot.forward import logits_of
 
         if labels is None:
@@ -225,21 +400,179 @@ class Predictions:
         if index.ndim != 1 or len(index) == 0:
             raise BadInput(f"rows must pick one or more rows; got {rows!r}")
         child = Predictions.__new__(Predictions)
-        child._set(self._scores, self.labels[index], self._kind)
-        child._rows = index if self._rows is None else self._rows[index]
+        rows = Rows(
+            self._scores,
+            self.labels[index],
+            index if self._rows is None else self._rows[index],
+            None if self.soft_labels is None else self.soft_labels[index],
+            None if self.weights is None else self.weights[index],
+            None if self.clusters is None else self.clusters[index],
+            {name: column[index] for name, column in self.groups.items()},
+            self.names,
+            self.positive,
+        )
+        child._set(rows, self._kind, self.form)
         child._source, child._source_rows = self, index
         return child
+
+    def with_scores(self, scores: NDArray[Any], kind: str) -> Predictions:
+        """Replace the scores and keep everything else: labels, weights, clusters, groups, names and the form.
+
+        Args:
+            scores: (n, k) logits or probabilities, or (n, 2) where a row has one score.
+            kind: ``"logits"`` or ``"probs"``.
+
+        Returns:
+            New predictions of the same rows.
+
+        Raises:
+            BadInput: when the scores are not finite logits, or not probabilities.
+
+        Example:
+            >>> p = Predictions([[2.0, 0.0]], [0], names=["cat", "dog"])
+            >>> p.with_scores(np.array([[0.5, 0.5]]), "probs").names
+            ('cat', 'dog')
+        """
+        if self._single and scores.shape[1] == 2:
+            scores = scores[:, 1:] if kind == "probs" else scores[:, 1:] - scores[:, :1]
+        if scores.shape != (len(self), self._scores.shape[1]):
+            raise BadInput(f"scores must have shape {(len(self), self.classes)}; got {scores.shape}")
+        child = Predictions.__new__(Predictions)
+        rows = Rows(
+            scores, self.labels, None, self.soft_labels, self.weights, self.clusters, self.groups, self.names,
+            self.positive,
+        )  # fmt: skip
+        child._set(rows, kind, self.form)
+        child.missing = self.missing
+        if kind == "probs":
+            check_probs("probs", child._score_blocks)
+        else:
+            check_logits(scores, child._score_blocks)
+        return child
+
+    def events(self, which: str | int | None = None) -> Events:
+        """Make the table of events that calibration metrics read.
+
+        Args:
+            which: ``"top"``: the predicted class is the label. ``"positive"``: the row is of the positive of two
+                classes. A class, by number or name: the row is of that class; for several labels a row, that label is
+                present. ``"pooled"``: all classes, or all labels, in one table. None takes the usual events: top for
+                logits and probabilities of classes, positive for one score a row, pooled for several labels a row.
+
+        Returns:
+            The events, with the weights and clusters of the rows.
+
+        Raises:
+            BadInput: when these predictions have no such events.
+
+        Example:
+            >>> p = Predictions.from_probs([[0.7, 0.3], [0.2, 0.8]], [0, 0])
+            >>> p.events("top").happened.tolist(), p.events("positive").prob.tolist()
+            ([True, False], [0.3, 0.8])
+        """
+        usual = _DEFAULT_EVENT[self.form]
+        if which is None or (which == "given" and self.form == "confidence"):
+            which = usual
+        key = f"events {which!r}"
+        return self.memo(key, lambda: self._make_events(which))
+
+    def _make_events(self, which: str | int) -> Events:
+        if self.form == "confidence":
+            if which not in ("given", "top"):
+                raise BadInput(
+                    f"from_confidence knows no classes, so there are no events {which!r}; leave out which, or give the "
+                    "probabilities of all classes with Predictions.from_probs"
+                )
+            return Events.trusted(self.confidence, self.correct, self.weights, self.clusters, name="given")
+        if which == "top":
+            return Events.trusted(
+                self.confidence, self.correct, self.weights, self.clusters, self.error_probability, "top"
+            )
+        if self.form == "multilabel":
+            return self._label_events(which)
+        if which == "pooled":
+            repeated = None if self.weights is None else np.repeat(self.weights, self.classes)
+            owner = np.arange(len(self)) if self.clusters is None else self.clusters
+            happened = self.soft_labels
+            if happened is None:
+                happened = self.labels[:, None] == np.arange(self.classes)
+            return Events.trusted(
+                self.probs.ravel(), happened.ravel(), repeated, np.repeat(owner, self.classes), None, "pooled"
+            )
+        return self._class_events(self._class_of(which), str(which))
+
+    def _class_of(self, which: str | int) -> int:
+        if which == "positive":
+            if self.positive is None:
+                raise BadInput(
+                    f"events 'positive' need two classes; these predictions have {self.classes}. Name a class: "
+                    f"0..{self.classes - 1}" + ("" if self.names is None else f", or {', '.join(self.names[:8])}")
+                )
+            return self.positive
+        if self.names is not None and which in self.names:
+            return self.names.index(str(which))
+        if isinstance(which, int | np.integer) and not isinstance(which, bool) and 0 <= which < self.classes:
+            return int(which)
+        known = f"0..{self.classes - 1}" if self.names is None else ", ".join(map(repr, self.names[:8]))
+        raise BadInput(f"events must be 'top', 'positive', 'pooled' or a class ({known}); got {which!r}")
+
+    def _class_events(self, index: int, name: str) -> Events:
+        prob, complement = np.empty(len(self)), np.empty(len(self))
+
+        def visit(_: None, rows: slice, probs: Floats) -> None:
+            prob[rows] = probs[:, index]
+            probs[:, index] = 0.0
+            complement[rows] = probs.sum(axis=1)
+
+        self.sweep(lambda: None, visit)
+        happened = self.labels == index if self.soft_labels is None else self.soft_labels[:, index]
+        return Events.trusted(prob, happened, self.weights, self.clusters, np.minimum(complement, 1.0), name)
+
+    def _label_events(self, which: str | int) -> Events:
+        everything = self._class_events(1, "pooled")
+        if which in ("pooled", "positive"):
+            return everything
+        titles = self.groups["label"]
+        present = np.unique(titles).tolist()
+        chosen = titles == str(which)
+        if not chosen.any():
+            raise BadInput(f"label must be one of {', '.join(map(repr, present[:8]))}; got {which!r}")
+        label = everything.take(chosen)
+        label.name = str(which)
+        return label
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def __repr__(self) -> str:
-        return f"Predictions(n={len(self)}, classes={self.classes})"
+        kind = "" if self.form == "classes" else f", form={self.form!r}"
+        known = "".join(f", {name}" for name in ("weights", "clusters") if getattr(self, name) is not None)
+        return f"Predictions(n={len(self)}, classes={self.classes}{kind}{known})"
 
     @property
     def classes(self) -> int:
-        """Number of classes k."""
-        return int(self._scores.shape[1])
+        """Number of classes k; 2 where a row has one score."""
+        return max(2, int(self._scores.shape[1]))
+
+    @property
+    def scores(self) -> str:
+        """What was given: ``"logits"`` or ``"probs"``."""
+        return self._kind
+
+    def require_classes(self, what: str) -> None:
+        """Check that the probabilities of all classes are known.
+
+        Args:
+            what: what needs them, for the error.
+
+        Raises:
+            BadInput: when only a confidence is known.
+        """
+        if self.form == "confidence":
+            raise BadInput(
+                f"{what} needs the probabilities of all classes, and from_confidence knows only the confidence; use "
+                "Predictions.from_probs(probs, labels)"
+            )
 
     # --- full matrices, computed on request ---------------------------------------------------------
 
@@ -267,7 +600,7 @@ class Predictions:
 
     @property
     def correct(self) -> NDArray[np.bool_]:
-        """(n,) whether the predicted class is the label."""
+        """(n,) whether the predicted class is the label; for soft labels, the label's share of the predicted class."""
         return self._column("correct")
 
     @property
@@ -289,7 +622,7 @@ class Predictions:
 
     @property
     def log_true(self) -> Floats:
-        """(n,) log-probability of the label; −inf where the label's logit is −inf."""
+        """(n,) log-probability of the label, −inf where its logit is −inf; for soft labels, the mean over the label."""
         return self._column("log_true")
 
     @property
@@ -326,7 +659,7 @@ class Predictions:
             The eight accumulators in the order of the parts: their merged sum does not depend on the number of cores.
         """
         fill = not self._cache and self._source is None
-        columns = empty_columns(len(self)) if fill else {}
+        columns = empty_columns(len(self), self.soft_labels is not None) if fill else {}
 
         def run(part: list[slice]) -> Part:
             accumulator = start()
@@ -377,8 +710,15 @@ class Predictions:
     @property
     def possible(self) -> NDArray[np.bool_]:
         """(n,) whether the label has a probability above 0; reads one score of each row."""
+        if self.soft_labels is not None:
+            finite: NDArray[np.bool_] = np.isfinite(self.log_true)
+            return finite
         index = np.arange(len(self)) if self._rows is None else self._rows
         impossible = -np.inf if self._kind == "logits" else 0.0
+        if self._single:
+            of_other = np.inf if self._kind == "logits" else 1.0
+            own: NDArray[np.bool_] = self._scores[index, 0] != np.where(self.labels == 1, impossible, of_other)
+            return own
         possible: NDArray[np.bool_] = np.asarray(self._scores[index, self.labels]) != impossible
         return possible
 
@@ -404,11 +744,16 @@ class Predictions:
 
     # --- internal -----------------------------------------------------------------------------------
 
-    def _set(self, scores: NDArray[Any], labels: NDArray[np.int64], kind: str) -> None:
-        self._scores, self._kind = scores, kind
-        self.labels = labels
-        self.labels.flags.writeable = False
-        self._rows: NDArray[np.int64] | None = None
+    def _set(self, rows: Rows, kind: str, form: Form | None = None) -> None:
+        self._scores, self._kind = rows.scores, kind
+        self._single = rows.scores.shape[1] == 1
+        self.form: Form = ("positive" if self._single else "classes") if form is None else form
+        self.labels, self.soft_labels, self.weights, self.clusters = rows.labels, rows.soft, rows.weights, rows.clusters
+        self.groups, self.names, self.positive, self.missing = rows.groups, rows.names, rows.positive, 0
+        for column in (self.labels, self.soft_labels, self.weights, self.clusters):
+            if column is not None:
+                column.flags.writeable = False
+        self._rows = rows.kept
         self._source: Predictions | None = None
         self._source_rows: NDArray[np.int64] | None = None
         self._cache: dict[str, NDArray[Any]] = {}
@@ -427,81 +772,38 @@ class Predictions:
             column.flags.writeable = False
         self._cache.update(columns)
 
-    def _block(self, rows: slice) -> NDArray[Any]:
+    def _given(self, rows: slice) -> NDArray[Any]:
         return self._scores[rows] if self._rows is None else self._scores[self._rows[rows]]
+
+    def _block(self, rows: slice) -> NDArray[Any]:
+        block = self._given(rows)
+        if not self._single:
+            return block
+        # One score s of the positive class stands for the logits (0, s), or for the probabilities (1 − s, s).
+        both = np.zeros((len(block), 2), np.result_type(block.dtype, np.float32))
+        both[:, 1] = block[:, 0]
+        if self._kind == "probs":
+            both = both.astype(np.float64)
+            np.subtract(1.0, both[:, 1], out=both[:, 0])
+        return both
 
     def _derive(self, rows: slice, wanted: str | None) -> tuple[dict[str, NDArray[Any]], Floats]:
         """Derive the columns of a block of rows, and its probabilities or their logarithms if ``wanted``."""
-        derive = columns_from_logits if self._kind == "logits" else columns_from_probs
         # The block is copied to float64, because the derivation works in place.
+        block, labels = np.array(self._block(rows), dtype=np.float64), self.labels[rows]
         with np.errstate(over="ignore", divide="ignore", under="ignore"):
-            return derive(np.array(self._block(rows), dtype=np.float64), self.labels[rows], wanted)
+            if self.form == "confidence":
+                return columns_from_confidence(block, labels, wanted, self._kind)
+            derive = columns_from_logits if self._kind == "logits" else columns_from_probs
+            if self.soft_labels is None:
+                return derive(block, labels, wanted)
+            return soften(*derive(block, labels, "log_probs"), self.soft_labels[rows], wanted)
 
     def _slices(self) -> list[slice]:
         return [rows for part in self.parts() for rows in part]
 
-    def _blocks(self) -> Iterator[Floats]:
-        return (np.asarray(self._block(rows), dtype=np.float64) for rows in self._slices())
-
-    def _looks_softmaxed(self) -> bool:
-        """True if every row lies in [0, 1] and sums to 1 within rounding, and some row is not one-hot or flat.
-
-        Numbers rounded in a file, or to bfloat16 after the softmax, still count as probabilities. Logits do not
-        satisfy the condition in every row by accident.
-        """
-        informative = False
-        for block in self._blocks():
-            if block.min() < 0 or block.max() > 1:
-                return False
-            if np.abs(block.sum(1) - 1).max() > max(_HALF_ROUNDING, rounding_of_sums(block)):
-                return False
-            inside = ((block > 0) & (block < 1)).any(axis=1) & (block.max(axis=1) > block.min(axis=1))
-            informative = informative or bool(inside.any())
-        return informative
-
-
-def _is_estimator(model: Any) -> bool:
-    """Whether to call ``predict_proba``; a torch module with ``predict_proba`` is called for logits instead."""
-    torch = sys.modules.get("torch")  # if torch is not imported, the model cannot be a torch module
-    if torch is not None and isinstance(model, torch.nn.Module):
-        return False
-    if isinstance(model, type) and hasattr(model, "predict_proba"):
-        raise BadInput(f"model must be a fitted {model.__name__}, not the class; write {model.__name__}(...).fit(X, y)")
-    if not isinstance(model, type) and callable(getattr(model, "predict_proba", None)):
-        return True
-    if not isinstance(model, type) and hasattr(model, "predict") and hasattr(model, "fit"):
-        raise BadInput(
-            f"model must have predict_proba; {type(model).__name__} has none. Make it with probabilities "
-            "(SVC(probability=True), SGDClassifier(loss='log_loss')), or wrap it in scikit-learn's "
-            "CalibratedClassifierCV; for scores of its own use Predictions(logits, labels)"
-        )
-    return False
-
-
-def _probs_of(estimator: Any, inputs: Any, labels: Any) -> tuple[NDArray[Any], Any]:
-    """Probabilities (n, k) of a fitted estimator, and labels as the numbers of its columns."""
-    name = type(estimator).__name__
-    probs = estimator.predict_proba(inputs)
-    if isinstance(probs, list):
-        raise BadInput(f"model must have one target; {name} predicts {len(probs)}: take them one by one")
-    scores = as_scores("predict_proba", probs)
-    classes = getattr(estimator, "classes_", None)
-    if classes is None:
-        return scores, labels  # the constructor checks that the labels are integers
-    if len(classes) != scores.shape[1]:
-        raise BadInput(f"{name} has {len(classes)} classes_ and {scores.shape[1]} columns of predict_proba")
-    given = np.asarray(labels)
-    if given.shape != scores.shape[:1]:
-        raise BadInput(f"labels must have shape ({len(scores)},), one per row of inputs; got shape {given.shape}")
-    column = {label: index for index, label in enumerate(np.asarray(classes).tolist())}
-    numbers = [column.get(label, -1) for label in given.tolist()]
-    if -1 in numbers:
-        row = numbers.index(-1)
-        raise BadInput(
-            f"labels must be among the {len(classes)} classes that {name} was fitted on; row {row} has "
-            f"{given.tolist()[row]!r} ({numbers.count(-1)} such rows), classes_ begin with {list(column)[:5]}"
-        )
-    return scores, np.array(numbers)
+    def _score_blocks(self) -> Iterator[Floats]:
+        return (np.asarray(self._given(rows), dtype=np.float64) for rows in self._slices())
 
 
 def check_predictions(name: str, value: Any) -> Predictions:
