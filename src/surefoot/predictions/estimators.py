@@ -15,7 +15,17 @@ __all__ = ["is_estimator", "probs_of"]
 
 
 def is_estimator(model: Any) -> bool:
-    """Whether to call ``predict_proba``; a torch module with ``predict_proba`` is called for logits instead."""
+    """Whether to call ``predict_proba``; a torch module with ``predict_proba`` is called for logits instead.
+
+    Args:
+        model: any object.
+
+    Returns:
+        True for a fitted object with ``predict_proba`` that is no torch module.
+
+    Raises:
+        BadInput: when the model is a class, or a classifier without probabilities.
+    """
     torch = sys.modules.get("torch")  # if torch is not imported, the model cannot be a torch module
     if torch is not None and isinstance(model, torch.nn.Module):
         return False
@@ -33,7 +43,19 @@ def is_estimator(model: Any) -> bool:
 
 
 def probs_of(estimator: Any, inputs: Any, labels: Any) -> tuple[NDArray[Any], Any]:
-    """Probabilities (n, k) of a fitted estimator, and labels as the numbers of its columns."""
+    """Probabilities of a fitted estimator, and labels as the numbers of its columns.
+
+    Args:
+        estimator: a fitted classifier with ``predict_proba``.
+        inputs: (n, …) inputs.
+        labels: (n,) labels among the ``classes_`` of the estimator, or integers if the estimator has none.
+
+    Returns:
+        (n, k) probabilities and (n,) labels.
+
+    Raises:
+        BadInput: when outputs and labels do not fit together.
+    """
     name = type(estimator).__name__
     probs = estimator.predict_proba(inputs)
     if isinstance(probs, list):

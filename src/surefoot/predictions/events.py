@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from surefoot.errors import BadInput
 from surefoot.validation import as_column
 
-__all__ = ["Events", "cluster_codes", "counts_of"]
+__all__ = ["Events", "check_weights", "cluster_codes", "counts_of"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
