@@ -105,6 +105,9 @@ class MetricEntry(Entry):
         tracked: whether readings along training hold the metric: of all parts of the data, of the test part, or not.
             One that is read of all parts can choose weights and settings on validation.
         shifted: whether the metric is read on corrupted images.
+        needs: what the predictions must be: ``"classes"`` for the probabilities of all classes, ``"two classes"`` for
+            the probabilities of two, or ``"any"``.
+        soft: whether soft labels suffice; False for a metric that compares right rows with wrong rows.
     """
 
     label: str = field(default="", kw_only=True)
@@ -113,6 +116,8 @@ class MetricEntry(Entry):
     costly: bool = field(default=False, kw_only=True)
     tracked: Literal["all", "test"] | None = field(default=None, kw_only=True)
     shifted: bool = field(default=False, kw_only=True)
+    needs: Literal["any", "classes", "two classes"] = field(default="any", kw_only=True)
+    soft: bool = field(default=True, kw_only=True)
 
     @property
     def heading(self) -> str:

@@ -5,6 +5,7 @@ Modules import scipy inside the functions that need scipy: specs and reports rea
 
 from surefoot.metrics.debiased import debiased_ece, sweep_ece
 from surefoot.metrics.ece import ChanceECE, adaptive_ece, chance_ece, classwise_ece, ece, mce, rmsce
+from surefoot.metrics.gap import event_ece, gap, over_confidence, under_confidence
 from surefoot.metrics.interval import Interval, interval, intervals
 from surefoot.metrics.kce import kce
 from surefoot.metrics.ranking import aurc, auroc_misclassification, auroc_ovr, e_aurc, fpr95
@@ -35,7 +36,9 @@ __all__ = [
     "debiased_ece",
     "e_aurc",
     "ece",
+    "event_ece",
     "fpr95",
+    "gap",
     "interval",
     "intervals",
     "kce",
@@ -43,10 +46,12 @@ __all__ = [
     "mean_confidence",
     "metrics_table",
     "nll",
+    "over_confidence",
     "reliability",
     "rmsce",
     "skce",
     "smooth_ece",
     "summary",
     "sweep_ece",
+    "under_confidence",
 ]

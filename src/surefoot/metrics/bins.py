@@ -11,13 +11,15 @@ number of ranks.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from surefoot.metrics.exact import UNIT, Cells, cell_sums, int_sums, parts_as_ints, split_into_parts
+from surefoot.metrics.weighted import WeightedRows, weighted_sums
+from surefoot.predictions import Events
 from surefoot.validation import check_int
 
 __all__ = [
@@ -26,6 +28,8 @@ __all__ = [
     "bin_edges",
     "bin_of",
     "check_bins",
+    "equal_mass",
+    "equal_width",
     "mass_table",
     "ordered",
     "tally_width",
@@ -112,7 +116,9 @@ class BinTable:
         count: (m,) number of rows.
         confidence: (m,) mean confidence; NaN for an empty bin.
         accuracy: (m,) mean correctness; NaN for an empty bin.
-        residual: (m,) Σ (correct − confidence) over the rows of the bin.
+        residual: (m,) Σ w (correct − confidence) over the rows of the bin.
+        weight: (m,) Σ w of weighted rows; None without weights.
+        squares: (m,) Σ w² of weighted rows; None without weights.
     """
 
     lower: Floats
@@ -121,6 +127,8 @@ class BinTable:
     confidence: Floats
     accuracy: Floats
     residual: Floats
+    weight: Floats | None = None
+    squares: Floats | None = None
 
     @property
     def n(self) -> int:
@@ -128,9 +136,37 @@ class BinTable:
         return int(self.count.sum())
 
     @property
+    def mass(self) -> Floats | Ints:
+        """(m,) sum of the weights in every bin; the number of rows without weights."""
+        return self.count if self.weight is None else self.weight
+
+    @property
+    def total(self) -> float:
+        """Sum of all weights; the number of rows without weights."""
+        return self.n if self.weight is None else math.fsum(self.weight)
+
+    @property
+    def effective(self) -> Floats | Ints:
+        """(m,) effective number of rows (Σw)²/Σw² of every bin, which is the number of rows without weights."""
+        if self.weight is None or self.squares is None:
+            return self.count
+        rows: Floats = np.divide(self.weight**2, self.squares, out=np.zeros_like(self.weight), where=self.squares > 0)
+        return rows
+
+    @property
     def gap(self) -> Floats:
         """(m,) |accuracy − confidence| of every bin; 0 for an empty bin."""
-        return np.abs(self.residual) / np.maximum(self.count, 1)
+        return np.abs(self.residual) / np.where(self.mass > 0, self.mass, 1)
+
+    @property
+    def over(self) -> float:
+        """Part of the error from bins whose confidence is above their accuracy, Σ_b max(0, −residual_b) / Σw."""
+        return math.fsum(np.maximum(-self.residual, 0.0)) / self.total
+
+    @property
+    def under(self) -> float:
+        """Part of the error from bins whose confidence is below their accuracy, Σ_b max(0, residual_b) / Σw."""
+        return math.fsum(np.maximum(self.residual, 0.0)) / self.total
 
     def error(self, norm: int) -> float:
         """Compute the calibration error of the table, (Σ_b (n_b/n) gap_b^norm)^(1/norm).
@@ -142,8 +178,69 @@ class BinTable:
             The error, in [0, 1].
         """
         if norm == 1:
-            return math.fsum(np.abs(self.residual)) / self.n
-        return math.sqrt(math.fsum(self.residual**2 / np.maximum(self.count, 1)) / self.n)
+            return math.fsum(np.abs(self.residual)) / self.total
+        return math.sqrt(math.fsum(self.residual**2 / np.where(self.mass > 0, self.mass, 1)) / self.total)
+
+
+def equal_width(e: Events, bins: int) -> BinTable:
+    """Compute the table of bins of equal width of events.
+
+    Args:
+        e: the events.
+        bins: number of bins M, at least 1.
+
+    Returns:
+        The table of M bins. Sums are exact: integer weights give what repeated rows give, bit by bit.
+
+    Example:
+        >>> equal_width(Events([0.25, 0.75], [1, 1], weight=[2, 1]), 2).residual.tolist()
+        [1.5, 0.25]
+    """
+    if e.plain:
+        return width_table(tally_width(e.prob, e.happened, bins))
+    sums = weighted_sums(e, bin_of(e.prob, bins), bins)
+    edges = bin_edges(bins)
+    total = zip(sums.happened, sums.prob, strict=True)
+    residual = np.array([(happened - prob) / UNIT for happened, prob in total]) * sums.unit
+    weight = np.array(sums.weight, np.float64) * sums.unit
+    mean = np.array([_share(prob, w) for prob, w in zip(sums.prob, sums.weight, strict=True)])
+    accuracy = np.array([_share(happened, w) for happened, w in zip(sums.happened, sums.weight, strict=True)])
+    return BinTable(edges[:-1], edges[1:], sums.rows, mean, accuracy, residual, weight, sums.squares)
+
+
+def _share(total: int, weight: int) -> float:
+    return total / (weight * UNIT) if weight else math.nan
+
+
+def equal_mass(e: Events, bins: int) -> BinTable:
+    """Compute the table of bins of equal mass of events.
+
+    A row of weight w is a group of w tied rows, which bins may share.
+
+    Args:
+        e: the events.
+        bins: number of bins M, at least 1.
+
+    Returns:
+        The table of M bins, or of fewer bins if there are fewer rows.
+
+    Example:
+        >>> equal_mass(Events([0.2, 0.4, 0.6], [1, 1, 1], weight=[1, 1, 2]), 2).residual.round(12).tolist()
+        [1.4, 0.8]
+    """
+    repeated = e.repeated()
+    if repeated is not None and repeated.plain:
+        return _with_squares(mass_table(repeated.prob, repeated.happened, bins), e)
+    columns = (np.array(column) for column in zip(*WeightedRows(e).table_sums(bins), strict=True))
+    return BinTable(*columns)
+
+
+def _with_squares(table: BinTable, e: Events) -> BinTable:
+    """A table of repeated rows as one of weighted rows: bins share Σw² in proportion to their weight."""
+    if e.weight is None:
+        return table
+    squares = table.count.astype(np.float64) * (float(e.weight @ e.weight) / e.total)
+    return replace(table, weight=table.count.astype(np.float64), squares=squares)
 
 
 # --- equal width ------------------------------------------------------------------------------------

@@ -8,15 +8,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surefoot.errors import BadInput
-from surefoot.metrics.bins import BinTable, SortedRows, check_bins, mass_table
+from surefoot.metrics.bins import BinTable, SortedRows, check_bins, equal_mass
 from surefoot.metrics.value import Value
-from surefoot.predictions import Predictions, takes_predictions
+from surefoot.predictions import Events, Predictions, events_of, takes_predictions
 
 __all__ = ["debiased_ece", "sweep_ece"]
 
+Floats = NDArray[np.float64]
+
 
 @takes_predictions
-def debiased_ece(p: Predictions, bins: int = 15, norm: int = 2) -> Value:
+def debiased_ece(p: Predictions | Events, bins: int = 15, norm: int = 2, event: str | int | None = None) -> Value:
     """Debiased calibration error with bins of equal mass (Kumar, Liang & Ma 2019).
 
     ℓ2: √max(0, Σ_b (n_b/n) [gap_b² − ȳ_b(1 − ȳ_b)/(n_b − 1)]).
@@ -29,6 +31,7 @@ def debiased_ece(p: Predictions, bins: int = 15, norm: int = 2) -> Value:
         p: the predictions.
         bins: number of bins M, from 1 to 10,000; with fewer rows than bins, every row is a bin.
         norm: 2 for ℓ2, 1 for ℓ1.
+        event: which events, as for `Predictions.events`; None takes the usual ones.
 
     Returns:
         The error, at least 0, with the error without debiasing as the fact ``plugin``.
@@ -47,42 +50,45 @@ def debiased_ece(p: Predictions, bins: int = 15, norm: int = 2) -> Value:
     """
     if norm is True or norm not in (1, 2):
         raise BadInput(f"norm must be 1 or 2; got {norm!r}")
-    table = mass_table(p.confidence, p.correct, check_bins(bins))
-    value = _debiased_square(table) if norm == 2 else _debiased_absolute(table)
+    e = events_of(p, event)
+    table = equal_mass(e, check_bins(bins))
+    # Repetitions count as rows; importance weights have an effective number of rows.
+    rows = np.asarray(table.mass if e.repetitions else table.effective, np.float64)
+    value = _debiased_square(table, rows) if norm == 2 else _debiased_absolute(table, rows)
     return Value(
         value,
-        n=len(p),
         bins=len(table.count),
         norm=norm,
         binning="equal mass",
         bias="removed",
         plugin=table.error(norm),
+        **e.facts(),
     )
 
 
-def _debiased_square(table: BinTable) -> float:
-    enough = table.count > 1
-    noise = table.accuracy * (1 - table.accuracy) / np.maximum(table.count - 1, 1)
-    terms = table.count * (table.gap**2 - noise)
-    return math.sqrt(max(0.0, math.fsum(terms[enough]) / table.n))
+def _debiased_square(table: BinTable, rows: Floats) -> float:
+    enough = rows > 1
+    noise = table.accuracy * (1 - table.accuracy) / np.maximum(rows - 1, 1)
+    terms = table.mass * (table.gap**2 - noise)
+    return math.sqrt(max(0.0, math.fsum(terms[enough]) / table.total))
 
 
-def _debiased_absolute(table: BinTable) -> float:
+def _debiased_absolute(table: BinTable, rows: Floats) -> float:
     from scipy.special import ndtr
 
-    enough = table.count > 1
+    enough = rows > 1
     gap = table.gap
-    std = np.sqrt(table.accuracy * (1 - table.accuracy) / table.count)
+    std = np.sqrt(table.accuracy * (1 - table.accuracy) / rows)
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.where(std > 0, gap / std, np.inf)
         # The mean of |N(gap, std²)|, the folded normal distribution.
         folded = std * math.sqrt(2 / math.pi) * np.exp(-0.5 * ratio**2) + gap * (1 - 2 * ndtr(-ratio))
-    terms = table.count * (2 * gap - folded)
-    return max(0.0, math.fsum(terms[enough]) / table.n)
+    terms = table.mass * (2 * gap - folded)
+    return max(0.0, math.fsum(terms[enough]) / table.total)
 
 
 @takes_predictions
-def sweep_ece(p: Predictions, norm: int = 2) -> Value:
+def sweep_ece(p: Predictions | Events, norm: int = 2, event: str | int | None = None) -> Value:
     """ECE with the largest number of equal-mass bins whose accuracies still rise (ECE sweep, Roelofs et al. 2022).
 
     The number of bins grows from 1 until some bin is less accurate than the bin below; the last number before is used.
@@ -90,6 +96,7 @@ def sweep_ece(p: Predictions, norm: int = 2) -> Value:
     Args:
         p: the predictions.
         norm: 2, as in the authors' code, or 1.
+        event: which events, as for `Predictions.events`; None takes the usual ones.
 
     Returns:
         The error, with the number of bins as the fact ``bins``.
@@ -108,10 +115,26 @@ def sweep_ece(p: Predictions, norm: int = 2) -> Value:
     """
     if norm is True or norm not in (1, 2):
         raise BadInput(f"norm must be 1 or 2; got {norm!r}")
-    rows = p.memo("sorted rows", lambda: SortedRows.of(p.confidence, p.correct))
-    n = len(p)
+    e = events_of(p, event)
+    facts = {"norm": norm, "binning": "swept", "bias": "upward", **e.facts()}
+    repeated = e.repeated()
+    if repeated is None or not repeated.plain:
+        bins, table = _sweep(e)
+        return Value(table.error(norm), bins=bins, **facts)
+    rows = e.memo("sorted rows", lambda: SortedRows.of(repeated.prob, repeated.happened))
     bins = _most_rising_bins(rows)
-    return Value(rows.table(_cuts(n, bins)).error(norm), n=n, bins=bins, norm=norm, binning="swept", bias="upward")
+    return Value(rows.table(_cuts(len(repeated), bins)).error(norm), bins=bins, **facts)
+
+
+def _sweep(e: Events) -> tuple[int, BinTable]:
+    """The sweep for real weights and soft labels: one number of bins after another, up to the number of rows."""
+    table = equal_mass(e, 1)
+    for bins in range(2, len(e) + 1):
+        finer = equal_mass(e, bins)
+        if (np.diff(finer.accuracy) < -1e-12).any():
+            return bins - 1, table
+        table = finer
+    return len(e), table
 
 
 def _cuts(n: int, bins: int) -> NDArray[np.int64]:

@@ -6,14 +6,15 @@ Here Z_i = 1{ŷ_i = y_i} − c_i with the confidence c_i, and the gap of a bin i
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.metrics.bins import BinTable, bin_of, check_bins, mass_table, tally_width, width_table
+from surefoot.errors import BadInput
+from surefoot.metrics.bins import bin_of, check_bins, equal_mass, equal_width
 from surefoot.metrics.value import Value
-from surefoot.predictions import Predictions, takes_predictions
+from surefoot.predictions import Events, Predictions, events_of, takes_predictions
 from surefoot.validation import check_int
 
 __all__ = ["ChanceECE", "adaptive_ece", "chance_ece", "classwise_ece", "ece", "mce", "rmsce"]
@@ -23,7 +24,9 @@ Entries = tuple[NDArray[np.int64], NDArray[np.int64], Floats]
 
 
 @takes_predictions
-def ece(p: Predictions, bins: int = 15) -> Value:
+def ece(
+    p: Predictions | Events, bins: int = 15, event: str | int | None = None, binning: Literal["width", "mass"] = "width"
+) -> Value:
     """Expected calibration error (ECE) with bins of equal width.
 
     ECE = (1/n) Σ_b |Σ_{i in b} Z_i| over bins (a, b]; a confidence of 0 is in the first bin.
@@ -31,6 +34,8 @@ def ece(p: Predictions, bins: int = 15) -> Value:
     Args:
         p: the predictions.
         bins: number of bins M, from 1 to 10,000.
+        event: which events, as for `Predictions.events`; None takes the usual ones.
+        binning: ``"width"``, or ``"mass"`` for the bins of `adaptive_ece`.
 
     Returns:
         The error, in [0, 1].
@@ -47,16 +52,23 @@ def ece(p: Predictions, bins: int = 15) -> Value:
         Guo, Pleiss, Sun & Weinberger (2017), "On Calibration of Modern Neural Networks".
         Morosini et al. (2026), "Too Sharp, Too Sure: When Calibration Follows Curvature", Appendix B.1.
     """
-    return Value(_width(p, bins).error(1), n=len(p), bins=int(bins), norm=1, binning="equal width", bias="upward")
+    if binning == "mass":
+        return adaptive_ece(p, bins, event)
+    if binning != "width":
+        raise BadInput(f"binning must be 'width' or 'mass'; got {binning!r}")
+    e = events_of(p, event)
+    table = equal_width(e, check_bins(bins))
+    return Value(table.error(1), bins=int(bins), norm=1, binning="equal width", bias="upward", **e.facts())
 
 
 @takes_predictions
-def mce(p: Predictions, bins: int = 15) -> Value:
+def mce(p: Predictions | Events, bins: int = 15, event: str | int | None = None) -> Value:
     """Maximum calibration error (MCE): the largest gap of a bin of equal width that is not empty.
 
     Args:
         p: the predictions.
         bins: number of bins M, from 1 to 10,000.
+        event: which events, as for `Predictions.events`; None takes the usual ones.
 
     Returns:
         The error, in [0, 1].
@@ -72,18 +84,19 @@ def mce(p: Predictions, bins: int = 15) -> Value:
     References:
         Naeini, Cooper & Hauskrecht (2015), "Obtaining Well Calibrated Probabilities Using Bayesian Binning".
     """
-    return Value(
-        float(_width(p, bins).gap.max()), n=len(p), bins=int(bins), norm="max", binning="equal width", bias="upward"
-    )
+    e = events_of(p, event)
+    largest = float(equal_width(e, check_bins(bins)).gap.max())
+    return Value(largest, bins=int(bins), norm="max", binning="equal width", bias="upward", **e.facts())
 
 
 @takes_predictions
-def rmsce(p: Predictions, bins: int = 15) -> Value:
+def rmsce(p: Predictions | Events, bins: int = 15, event: str | int | None = None) -> Value:
     """Root mean square calibration error (RMSCE), √Σ_b (n_b/n) gap_b², with bins of equal width.
 
     Args:
         p: the predictions.
         bins: number of bins M, from 1 to 10,000.
+        event: which events, as for `Predictions.events`; None takes the usual ones.
 
     Returns:
         The error, in [0, 1].
@@ -96,11 +109,13 @@ def rmsce(p: Predictions, bins: int = 15) -> Value:
         >>> round(rmsce(p), 12)
         0.3
     """
-    return Value(_width(p, bins).error(2), n=len(p), bins=int(bins), norm=2, binning="equal width", bias="upward")
+    e = events_of(p, event)
+    table = equal_width(e, check_bins(bins))
+    return Value(table.error(2), bins=int(bins), norm=2, binning="equal width", bias="upward", **e.facts())
 
 
 @takes_predictions
-def adaptive_ece(p: Predictions, bins: int = 15) -> Value:
+def adaptive_ece(p: Predictions | Events, bins: int = 15, event: str | int | None = None) -> Value:
     """Expected calibration error with bins of equal mass (AdaECE), (1/n) Σ_b |Σ_{i in b} Z_i|.
 
     Rows of equal confidence share their mean correctness.
@@ -108,6 +123,7 @@ def adaptive_ece(p: Predictions, bins: int = 15) -> Value:
     Args:
         p: the predictions.
         bins: number of bins M, from 1 to 10,000; with fewer rows than bins, every row is a bin.
+        event: which events, as for `Predictions.events`; None takes the usual ones.
 
     Returns:
         The error, in [0, 1], with the number of bins used as the fact ``bins``.
@@ -126,8 +142,9 @@ def adaptive_ece(p: Predictions, bins: int = 15) -> Value:
         Tan et al. (2026), "Towards Understanding the Calibration Benefits of Sharpness-Aware Minimization",
         Tables 3 and S9, which name the metric without a definition.
     """
-    table = mass_table(p.confidence, p.correct, check_bins(bins))
-    return Value(table.error(1), n=len(p), bins=len(table.count), norm=1, binning="equal mass", bias="upward")
+    e = events_of(p, event)
+    table = equal_mass(e, check_bins(bins))
+    return Value(table.error(1), bins=len(table.count), norm=1, binning="equal mass", bias="upward", **e.facts())
 
 
 @takes_predictions
@@ -157,9 +174,10 @@ def classwise_ece(p: Predictions, bins: int = 15) -> Value:
         Tan et al. (2026), "Towards Understanding the Calibration Benefits of Sharpness-Aware Minimization",
         Tables 3 and S8, which name the metric without a definition.
     """
-    value = float(classwise_resampled(p, None, bins)[0])
+    p.require_classes("classwise_ece")
+    value = float(classwise_resampled(p, None if p.weights is None else p.weights[None], bins)[0])
     facts = {"norm": 1, "binning": "equal width", "bias": "upward", "classes": p.classes}
-    return Value(value, n=len(p), bins=int(bins), **facts)
+    return Value(value, bins=int(bins), **p.events("top").facts(), **facts)
 
 
 def classwise_resampled(p: Predictions, times: NDArray[Any] | None, bins: int = 15) -> Floats:
@@ -187,11 +205,16 @@ def classwise_resampled(p: Predictions, times: NDArray[Any] | None, bins: int = 
         labels, here = p.labels[rows], np.arange(len(probs))
         row, column = np.divmod(np.flatnonzero(probs > first_edge), k)
         high = probs[row, column]
-        sums[1].append((row + rows.start, column * bins + bin_of(high, bins), (labels[row] == column) - high))
+        happened = labels[row] == column if p.soft_labels is None else p.soft_labels[rows][row, column]
+        sums[1].append((row + rows.start, column * bins + bin_of(high, bins), happened - high))
         # The remaining entries, as p_k − 1{y = k}, belong to the first bin.
-        low_true = probs[here, labels] <= first_edge
-        probs[row, column] = 0.0
-        probs[here[low_true], labels[low_true]] -= 1.0
+        if p.soft_labels is None:
+            low_true = probs[here, labels] <= first_edge
+            probs[row, column] = 0.0
+            probs[here[low_true], labels[low_true]] -= 1.0
+        else:
+            probs -= p.soft_labels[rows]
+            probs[row, column] = 0.0
         np.subtract(sums[0], probs.sum(axis=0) if times is None else times[:, rows] @ probs, out=sums[0])
 
     parts = p.sweep(start, visit)
@@ -207,10 +230,6 @@ def classwise_resampled(p: Predictions, times: NDArray[Any] | None, bins: int = 
     total = len(p) if times is None else times.sum(axis=1, dtype=np.float64)
     values: Floats = errors / (total * k)
     return values
-
-
-def _width(p: Predictions, bins: int) -> BinTable:
-    return width_table(tally_width(p.confidence, p.correct, check_bins(bins)))
 
 
 # The bins are cut into about this many cells in total. The hits in a cell are drawn from one binomial with the mean
@@ -238,7 +257,9 @@ class ChanceECE:
 
 
 @takes_predictions
-def chance_ece(p: Predictions, bins: int = 15, resamples: int = 1000, seed: int = 0) -> ChanceECE:
+def chance_ece(
+    p: Predictions | Events, bins: int = 15, resamples: int = 1000, seed: int = 0, event: str | int | None = None
+) -> ChanceECE:
     """Test whether the ECE is larger than chance explains: redraw the correctness of all rows from their confidences.
 
     The p-value is the share of redrawn errors at least as large as the observed error, which counts as one of them. The
@@ -249,6 +270,7 @@ def chance_ece(p: Predictions, bins: int = 15, resamples: int = 1000, seed: int 
         bins: number of bins M of the ECE, from 1 to 10,000.
         resamples: how often the correctness is redrawn, at least 1.
         seed: seed of the draws, an integer of at least 0.
+        event: which events, as for `Predictions.events`; None takes the usual ones.
 
     Returns:
         The observed ECE, the mean and upper end of the redrawn ECE, and the p-value.
@@ -264,20 +286,11 @@ def chance_ece(p: Predictions, bins: int = 15, resamples: int = 1000, seed: int 
     """
     bins = check_bins(bins)
     resamples = check_int("resamples", resamples, 1)
-    n = len(p)
-    per_bin = max(1, _CELLS // bins)
-    # The fine edges j/(per_bin·M) contain the edges of the M bins exactly: both are quotients of the same numbers.
-    fine = width_table(tally_width(p.confidence, p.correct, bins * per_bin))
-    observed = width_table(tally_width(p.confidence, p.correct, bins)).error(1)
-    filled = fine.count > 0
-    owner = np.arange(bins * per_bin)[filled] // per_bin
-    starts = np.flatnonzero(np.diff(owner, prepend=-1))
-    count, mean = fine.count[filled], np.clip(fine.confidence[filled], 0.0, 1.0)
-    random = np.random.default_rng(check_int("seed", seed, 0))
-    errors = np.empty(resamples)
-    for index in range(resamples):
-        gaps = np.add.reduceat(random.binomial(count, mean) - count * mean, starts)
-        errors[index] = np.abs(gaps).sum() / n
+    e = events_of(p, event)
+    seed = check_int("seed", seed, 0)
+    observed = equal_width(e, bins).error(1)
+    draw = _redrawn_rows if e.weight is None and e.cluster is None else _redrawn_bins
+    errors = draw(e, bins, resamples, np.random.default_rng(seed))
     # A redrawn error that differs from the observed error by rounding alone counts as equal.
     extreme = int(np.count_nonzero(errors >= observed - 1e-12))
     return ChanceECE(
@@ -287,3 +300,51 @@ def chance_ece(p: Predictions, bins: int = 15, resamples: int = 1000, seed: int 
         p_value=(1 + extreme) / (1 + resamples),
         resamples=resamples,
     )
+
+
+def _redrawn_rows(e: Events, bins: int, resamples: int, random: np.random.Generator) -> Floats:
+    """(resamples,) errors of outcomes that are redrawn from their probabilities, row by row."""
+    per_bin = max(1, _CELLS // bins)
+    # The fine edges j/(per_bin·M) contain the edges of the M bins exactly: both are quotients of the same numbers.
+    fine = equal_width(e, bins * per_bin)
+    filled = fine.count > 0
+    owner = np.arange(bins * per_bin)[filled] // per_bin
+    starts = np.flatnonzero(np.diff(owner, prepend=-1))
+    count, mean = fine.count[filled], np.clip(fine.confidence[filled], 0.0, 1.0)
+    errors = np.empty(resamples)
+    for index in range(resamples):
+        gaps = np.add.reduceat(random.binomial(count, mean) - count * mean, starts)
+        errors[index] = np.abs(gaps).sum() / len(e)
+    return errors
+
+
+def _redrawn_bins(e: Events, bins: int, resamples: int, random: np.random.Generator) -> Floats:
+    """(resamples,) errors of residuals whose sums per cluster get random signs; a row without cluster is its own.
+
+    Rows of a cluster depend on each other, so that rows cannot be redrawn one by one. Under the hypothesis, a cluster's
+    sums per bin are as likely with one sign as with the other.
+    """
+    sums = cluster_bin_sums(e, bins)
+    total = e.total
+    errors = np.empty(resamples)
+    for index in range(resamples):
+        signs = random.integers(0, 2, sums.shape[0]) * 2.0 - 1.0
+        errors[index] = np.abs(signs @ sums).sum() / total
+    return errors
+
+
+def cluster_bin_sums(e: Events, bins: int) -> Any:
+    """Σ w Z of every cluster in every bin of equal width.
+
+    Args:
+        e: the events; a row without a cluster is a cluster of its own.
+        bins: number of bins M.
+
+    Returns:
+        (G, M) sparse matrix.
+    """
+    from scipy.sparse import csr_array
+
+    owner = np.arange(len(e)) if e.cluster is None else e.cluster
+    shape = (int(owner.max()) + 1, bins)
+    return csr_array((e.weights * e.residual, (owner, bin_of(e.prob, bins))), shape=shape)

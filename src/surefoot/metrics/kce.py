@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from surefoot.errors import BadInput
 from surefoot.metrics.bins import ordered
 from surefoot.metrics.value import Value
-from surefoot.predictions import Predictions, takes_predictions
+from surefoot.predictions import Events, Predictions, events_of, takes_predictions
 from surefoot.validation import check_positive
 
 __all__ = ["kce", "laplacian_sum"]
@@ -25,18 +25,26 @@ _BLOCK = 1 << 14
 
 
 @takes_predictions
-def kce(p: Predictions, bandwidth: float = 0.4, unbiased: bool = False, squared: bool = False) -> Value:
+def kce(
+    p: Predictions | Events,
+    bandwidth: float = 0.4,
+    unbiased: bool = False,
+    squared: bool = False,
+    event: str | int | None = None,
+) -> Value:
     """Kernel calibration error (MMCE) with the Laplacian kernel k(c, c') = exp(−|c − c'|/bandwidth).
 
     V = n⁻² Σ_ij Z_i Z_j k(c_i, c_j) with Z = correct − confidence. The unbiased statistic U leaves out i = j and
-    divides by n(n − 1). Morosini et al. (2026) and Kumar et al. (2018) state no kernel; this kernel and its width 0.4
-    are those of the code of Kumar et al.
+    divides by n(n − 1). With weights, V = Σ_ij w_i w_j Z_i Z_j k / (Σw)². U counts integer weights as repetitions; for
+    other weights U leaves out Σ w²Z² and divides by (Σw)² − Σw². Morosini et al. (2026) and Kumar et al. (2018) state
+    no kernel; this kernel and its width 0.4 are those of the code of Kumar et al.
 
     Args:
         p: the predictions; at least two for the unbiased statistic.
         bandwidth: width of the kernel, at least 1e-12.
         unbiased: U-statistic instead of V-statistic; U can be negative.
         squared: return the statistic itself; otherwise √max(0, statistic).
+        event: which events, as for `Predictions.events`; None takes the usual ones.
 
     Returns:
         The error; the unbiased one carries its V-statistic, on the same scale, as the fact ``plugin``.
@@ -55,19 +63,31 @@ def kce(p: Predictions, bandwidth: float = 0.4, unbiased: bool = False, squared:
         Morosini et al. (2026), "Too Sharp, Too Sure: When Calibration Follows Curvature", Section 3.
     """
     bandwidth = check_positive("bandwidth", bandwidth, 1e-12)
-    n = len(p)
-    if unbiased and n < 2:
-        raise BadInput(f"the unbiased statistic needs at least 2 predictions; got {n}; use unbiased=False")
-    c, hit = p.memo("by confidence", lambda: ordered(p.confidence, p.correct))
-    z = hit - c
-    total, diagonal = laplacian_sum(c, z, bandwidth), float(z @ z)
-    statistic = (total - diagonal) / (n * (n - 1)) if unbiased else max(total, 0.0) / n**2
-    facts: dict[str, Any] = {"n": n, "kernel": "laplacian", "bandwidth": bandwidth, "squared": squared}
+    e = events_of(p, event)
+    if unbiased and (e.total if e.repetitions else len(e)) < 2:
+        raise BadInput(f"the unbiased statistic needs at least 2 predictions; got {len(e)}; use unbiased=False")
+    c, z, diagonal = e.memo("by confidence", lambda: _sorted_residuals(e))
+    total, mass = laplacian_sum(c, z, bandwidth), e.total
+    plugin = max(total, 0.0) / mass**2
+    pairs = mass * (mass - 1) if e.repetitions else mass**2 - float(e.weights @ e.weights)
+    statistic = (total - diagonal) / pairs if unbiased else plugin
+    facts: dict[str, Any] = {**e.facts(), "kernel": "laplacian", "bandwidth": bandwidth, "squared": squared}
     facts["bias"] = "removed" if unbiased else "upward"
     if unbiased:
-        plugin = max(total, 0.0) / n**2
         facts["plugin"] = plugin if squared else math.sqrt(plugin)
     return Value(statistic if squared else math.sqrt(max(0.0, statistic)), **facts)
+
+
+def _sorted_residuals(e: Events) -> tuple[Floats, Floats, float]:
+    """Probabilities in ascending order, their weighted residuals, and the terms i = j of the sum over pairs."""
+    if e.plain:
+        c, hit = ordered(e.prob, e.happened)
+        z = hit - c
+        return c, z, float(z @ z)
+    order = np.lexsort((e.weights, e.happened, e.prob))
+    c, residual, weight = e.prob[order], e.residual[order], e.weights[order]
+    factor = weight if e.repetitions else weight**2
+    return c, weight * residual, float(factor @ residual**2)
 
 
 def laplacian_sum(c: Floats, z: Floats, bandwidth: float) -> float:

@@ -8,10 +8,12 @@ a wrong row, AUROC and FPR95 have the value of chance, and their fact ``pairs`` 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from surefoot.errors import BadInput
 from surefoot.metrics.bins import ordered
 from surefoot.metrics.value import Value
 from surefoot.predictions import Predictions, takes_predictions
@@ -48,7 +50,7 @@ def auroc_misclassification(p: Predictions) -> Value:
         Tan et al. (2026), "Towards Understanding the Calibration Benefits of Sharpness-Aware Minimization",
         Tables 3 and S10, which name an AUROC without a definition; `auroc_ovr` is the other reading.
     """
-    return _auroc(*_groups(p))
+    return _with_facts(_auroc(*_groups(p)), p)
 
 
 @takes_predictions
@@ -73,7 +75,7 @@ def fpr95(p: Predictions) -> Value:
         Hendrycks & Gimpel (2017), "A Baseline for Detecting Misclassified and Out-of-Distribution Examples in Neural
         Networks".
     """
-    return _fpr95(*_groups(p))
+    return _with_facts(_fpr95(*_groups(p)), p)
 
 
 @takes_predictions
@@ -99,11 +101,34 @@ def aurc(p: Predictions) -> Value:
     """
     count, hits = _groups(p)
     misses = count - hits
+    facts = _facts(p)
+    if count.dtype.kind == "f":
+        return Value(_area(count.astype(np.float64), misses.astype(np.float64)), **facts)
     size = np.repeat(count, count)
-    place = np.arange(1, len(p) + 1)
+    place = np.arange(1, int(count.sum()) + 1)
     start = np.repeat(np.cumsum(count) - count, count)
     errors = np.repeat(np.cumsum(misses) - misses, count) + (place - start) * (np.repeat(misses, count) / size)
-    return Value(float((errors / place).sum()) / len(p), n=len(p))
+    return Value(float((errors / place).sum()) / len(place), **facts)
+
+
+def _area(count: Floats, misses: Floats) -> float:
+    """The area for weights that are no repetitions: the integral over the covered weight, the limit of many rows.
+
+    Inside a group of equal confidence the misses M grow linearly with the weight t, at the rate r of the group, so that
+    ∫ M(t)/t dt = (M₀ − r t₀) ln(t₁/t₀) + r (t₁ − t₀).
+    """
+    end = np.cumsum(count)
+    begin, before, rate = end - count, np.cumsum(misses) - misses, misses / count
+    grown = np.log(np.divide(end, begin, out=np.ones_like(end), where=begin > 0))
+    return float(((before - rate * begin) * grown + rate * count).sum() / end[-1])
+
+
+def _facts(p: Predictions) -> dict[str, Any]:
+    return {name: fact for name, fact in p.events().facts().items() if name != "event"}
+
+
+def _with_facts(value: Value, p: Predictions) -> Value:
+    return Value(value, **{**value.facts, **_facts(p)})
 
 
 @takes_predictions
@@ -130,8 +155,9 @@ def e_aurc(p: Predictions) -> Value:
     """
     from scipy.special import xlogy
 
-    r = 1 - np.count_nonzero(p.correct) / len(p)
-    return Value(aurc(p) - (r + float(xlogy(1 - r, 1 - r))), n=len(p))
+    count, hits = _groups(p)
+    r = 1 - float(hits.sum() / count.sum())
+    return Value(aurc(p) - (r + float(xlogy(1 - r, 1 - r))), **_facts(p))
 
 
 @takes_predictions
@@ -159,6 +185,11 @@ def auroc_ovr(p: Predictions) -> Value:
         Tan et al. (2026), "Towards Understanding the Calibration Benefits of Sharpness-Aware Minimization",
         Tables 3 and S10, which name an AUROC without a definition; `auroc_misclassification` is the other reading.
     """
+    p.require_classes("auroc_ovr")
+    if p.soft_labels is not None:
+        raise BadInput("auroc_ovr needs one label a row; these labels are soft")
+    if p.weights is not None:
+        return _weighted_auroc_ovr(p, p.weights)
     n = len(p)
     totals = np.bincount(p.labels, minlength=p.classes)
     present = np.flatnonzero((totals > 0) & (totals < n))
@@ -175,6 +206,23 @@ def auroc_ovr(p: Predictions) -> Value:
         wins = int(ranks.sum()) / 2 - positives**2 / 2
         areas.append(wins / (positives * (n - positives)))
     return Value(math.fsum(areas) / len(areas), n=n, classes=len(areas))
+
+
+def _weighted_auroc_ovr(p: Predictions, weights: Floats) -> Value:
+    totals = np.bincount(p.labels, weights, p.classes)
+    total = float(weights.sum())
+    present = np.flatnonzero((totals > 0) & (totals < total))
+    if len(present) == 0:
+        return Value(0.5, classes=0, pairs=0, **_facts(p))
+    log_probs, areas = p.log_probs, []
+    for k in present:
+        order = np.argsort(log_probs[:, k], kind="stable")
+        column, below = log_probs[order, k], np.concatenate([[0.0], np.cumsum(weights[order])])
+        own, mine = log_probs[p.labels == k, k], weights[p.labels == k]
+        ranks = below[np.searchsorted(column, own, "left")] + below[np.searchsorted(column, own, "right")]
+        wins = float(mine @ ranks) / 2 - totals[k] ** 2 / 2
+        areas.append(wins / (totals[k] * (total - totals[k])))
+    return Value(math.fsum(areas) / len(areas), classes=len(areas), **_facts(p))
 
 
 def auroc_of(uncertainty: Floats, hit: NDArray[np.bool_]) -> Value:
@@ -213,12 +261,12 @@ def fpr95_of(uncertainty: Floats, hit: NDArray[np.bool_]) -> Value:
 
 def _auroc(count: Ints, hits: Ints) -> Value:
     misses = count - hits
-    pairs = int(hits.sum()) * int(misses.sum())
+    pairs = hits.sum().item() * misses.sum().item()
     if pairs == 0:
         return Value(0.5, n=int(count.sum()), pairs=0)
     # The most confident group comes first: a hit wins against the misses of later groups.
     later = misses.sum() - np.cumsum(misses)
-    wins = int((hits * later).sum()) + int((hits * misses).sum()) / 2
+    wins = (hits * later).sum().item() + (hits * misses).sum().item() / 2
     return Value(wins / pairs, n=int(count.sum()), pairs=pairs)
 
 
@@ -228,7 +276,8 @@ def _fpr95(count: Ints, hits: Ints) -> Value:
         return Value(0.95, n=int(count.sum()), pairs=0)
     # 20·accepted ≥ 19·all, in integers: 0.95 has no exact binary form.
     first = int(np.argmax(20 * accepted >= 19 * accepted[-1]))
-    return Value(int(passed[first]) / int(passed[-1]), n=int(count.sum()), pairs=int(accepted[-1]) * int(passed[-1]))
+    pairs = accepted[-1].item() * passed[-1].item()
+    return Value(passed[first].item() / passed[-1].item(), n=int(count.sum()), pairs=pairs)
 
 
 def _groups(p: Predictions) -> tuple[Ints, Ints]:
@@ -236,11 +285,19 @@ def _groups(p: Predictions) -> tuple[Ints, Ints]:
     return p.memo("groups of equal error probability", lambda: _make_groups(p))
 
 
-def _make_groups(p: Predictions) -> tuple[Ints, Ints]:
-    error, hit = ordered(p.error_probability, p.correct)
+def _make_groups(p: Predictions) -> tuple[Any, Any]:
+    if p.soft_labels is not None:
+        raise BadInput("rankings of right and wrong rows need one label a row; these labels are soft")
+    if p.weights is None:
+        error, hit = ordered(p.error_probability, p.correct)
+        weights: Any = np.ones(len(error), np.int64)
+    else:
+        order = np.argsort(p.error_probability, kind="stable")
+        error, hit = p.error_probability[order], p.correct[order]
+        # Integer weights count repetitions, in integers; sums of other weights are floats.
+        weights = p.weights[order].astype(np.int64) if p.events().repetitions else p.weights[order]
     starts = np.concatenate([[0], np.flatnonzero(error[1:] != error[:-1]) + 1])
-    ends = np.append(starts[1:], len(error))
-    return ends - starts, np.add.reduceat(hit.astype(np.int64), starts)
+    return np.add.reduceat(weights, starts), np.add.reduceat(np.where(hit, weights, 0), starts)
 
 
 def _grouped_by(uncertainty: Floats, hit: NDArray[np.bool_]) -> tuple[Ints, Ints]:

@@ -15,6 +15,7 @@ from surefoot.validation import suggest
 __all__ = [
     "METRICS",
     "Metric",
+    "applicable",
     "check_validation",
     "higher_is_better",
     "metrics_table",
@@ -41,6 +42,7 @@ METRICS: dict[str, MetricEntry] = table(
             "accuracy", "surefoot.metrics.scores:accuracy", better="higher", tracked="all", shifted=True,
         ),
         MetricEntry("mean_confidence", "surefoot.metrics.scores:mean_confidence", better=None),
+        MetricEntry("gap", "surefoot.metrics.gap:gap", better=None, tracked="all"),
         MetricEntry("nll", "surefoot.metrics.scores:nll", label="NLL", tracked="all", shifted=True),
         MetricEntry(
             "brier", "surefoot.metrics.scores:brier", tracked="all",
@@ -51,6 +53,13 @@ METRICS: dict[str, MetricEntry] = table(
             citation=Citation("Guo et al.", 2017, "On Calibration of Modern Neural Networks"),
         ),
         MetricEntry(
+            "over_confidence", "surefoot.metrics.gap:over_confidence", bins=True, better=None, tracked="all",
+        ),
+        MetricEntry(
+            "under_confidence", "surefoot.metrics.gap:under_confidence", bins=True, better=None, tracked="all",
+        ),
+        MetricEntry("event_ece", "surefoot.metrics.gap:event_ece", label="event ECE", bins=True, needs="two classes"),
+        MetricEntry(
             "adaptive_ece", "surefoot.metrics.ece:adaptive_ece", label="AdaECE", bins=True, tracked="all",
             citation=Citation(
                 "Nguyen and O'Connor", 2015,
@@ -59,6 +68,7 @@ METRICS: dict[str, MetricEntry] = table(
         ),
         MetricEntry(
             "classwise_ece", "surefoot.metrics.ece:classwise_ece", label="classwise ECE", bins=True, tracked="test",
+            needs="classes",
             citation=Citation(
                 "Kull et al.", 2019,
                 "Beyond Temperature Scaling: Obtaining Well-Calibrated Multiclass Probabilities with Dirichlet "
@@ -87,19 +97,19 @@ METRICS: dict[str, MetricEntry] = table(
         # Tan et al. (2026) do not say which AUROC they report, so both are read of the test part.
         MetricEntry(
             "auroc_misclassification", "surefoot.metrics.ranking:auroc_misclassification", label="AUROC of errors",
-            better="higher", tracked="test", citation=_HENDRYCKS2017,
+            better="higher", tracked="test", soft=False, citation=_HENDRYCKS2017,
         ),
-        MetricEntry("aurc", "surefoot.metrics.ranking:aurc", citation=_GEIFMAN2019),
-        MetricEntry("e_aurc", "surefoot.metrics.ranking:e_aurc", citation=_GEIFMAN2019),
-        MetricEntry("fpr95", "surefoot.metrics.ranking:fpr95", citation=_HENDRYCKS2017),
+        MetricEntry("aurc", "surefoot.metrics.ranking:aurc", soft=False, citation=_GEIFMAN2019),
+        MetricEntry("e_aurc", "surefoot.metrics.ranking:e_aurc", soft=False, citation=_GEIFMAN2019),
+        MetricEntry("fpr95", "surefoot.metrics.ranking:fpr95", soft=False, citation=_HENDRYCKS2017),
         MetricEntry(
             "auroc_ovr", "surefoot.metrics.ranking:auroc_ovr", label="AUROC of classes", better="higher", costly=True,
-            tracked="test",
+            tracked="test", needs="classes", soft=False,
             citation=Citation("Hand and Till", 2001, "A Simple Generalisation of the Area Under the ROC Curve for "
                               "Multiple Class Classification Problems"),
         ),
         MetricEntry(
-            "skce", "surefoot.metrics.skce:skce", costly=True,
+            "skce", "surefoot.metrics.skce:skce", costly=True, needs="classes",
             citation=Citation("Widmann, Lindsten and Zachariah", 2019, "Calibration Tests in Multi-Class "
                               "Classification: A Unifying Framework"),
         ),
@@ -118,7 +128,7 @@ def tracked_metrics(part: str) -> list[str]:
 
     Example:
         >>> tracked_metrics("val")
-        ['accuracy', 'nll', 'brier', 'ece', 'adaptive_ece', 'kce']
+        ['accuracy', 'gap', 'nll', 'brier', 'ece', 'over_confidence', 'under_confidence', 'adaptive_ece', 'kce']
     """
     return [name for name, entry in METRICS.items() if entry.tracked in ("all", part)]
 
@@ -198,6 +208,29 @@ def metrics_table(bins: int = 15) -> dict[str, Metric]:
     }
 
 
+def applicable(p: Predictions) -> list[str]:
+    """The metrics that predictions have.
+
+    Args:
+        p: the predictions.
+
+    Returns:
+        Names of the metrics, in the order of the table. Metrics of rankings need one label a row, and some metrics the
+        probabilities of all classes.
+
+    Example:
+        >>> "classwise_ece" in applicable(Predictions.from_confidence([0.9], [1]))
+        False
+    """
+    fits = {
+        "any": True,
+        "classes": p.form != "confidence",
+        "two classes": p.form == "classes" and p.classes == 2,
+    }
+    hard = p.soft_labels is None
+    return [name for name, entry in METRICS.items() if fits[entry.needs] and (hard or entry.soft)]
+
+
 @takes_predictions
 def summary(p: Predictions, bins: int = 15) -> dict[str, Value]:
     """Compute all metrics except `auroc_ovr` and `skce`, which cost more than one pass and a sort.
@@ -217,8 +250,10 @@ def summary(p: Predictions, bins: int = 15) -> dict[str, Value]:
         >>> summary(p)["accuracy"]
         Value(0.5, n=2)
     """
-    table = {name: metric for name, metric in metrics_table(bins).items() if not METRICS[name].costly}
+    everything = metrics_table(bins)
+    table = {name: everything[name] for name in applicable(p) if not METRICS[name].costly}
     # Classwise ECE comes first: its pass over all probabilities also derives the columns for the other metrics.
-    values = {"classwise_ece": table["classwise_ece"](p)}
+    first = ["classwise_ece"] if "classwise_ece" in table else []
+    values = {name: table[name](p) for name in first}
     values.update((name, metric(p)) for name, metric in table.items() if name not in values)
     return {name: values[name] for name in table}

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surefoot.errors import BadInput
-from surefoot.metrics.bins import BinTable, check_bins, mass_table, tally_width, width_table
-from surefoot.predictions import Predictions, takes_predictions
+from surefoot.metrics.bins import BinTable, check_bins, equal_mass, equal_width
+from surefoot.predictions import Events, Predictions, events_of, takes_predictions
 from surefoot.validation import check_fraction
 
 __all__ = ["Reliability", "reliability", "wilson"]
@@ -55,18 +55,22 @@ class Reliability:
     @property
     def mean_confidence(self) -> float:
         """Mean confidence of all rows."""
-        return self.accuracy - float(self.table.residual.sum()) / self.table.n
+        return self.accuracy - float(self.table.residual.sum()) / self.table.total
 
     @property
     def accuracy(self) -> float:
         """Share of correct rows."""
         filled = self.table.count > 0
-        return float((self.table.accuracy * self.table.count)[filled].sum() / self.table.n)
+        return float((self.table.accuracy * self.table.mass)[filled].sum() / self.table.total)
 
 
 @takes_predictions
 def reliability(
-    p: Predictions, bins: int = 15, binning: Literal["width", "mass"] = "width", level: float = 0.95
+    p: Predictions | Events,
+    bins: int = 15,
+    binning: Literal["width", "mass"] = "width",
+    level: float = 0.95,
+    event: str | int | None = None,
 ) -> Reliability:
     """Compute the data of a reliability diagram.
 
@@ -75,6 +79,7 @@ def reliability(
         bins: number of bins M, from 1 to 10,000.
         binning: ``"width"`` for the bins of `ece`, ``"mass"`` for the bins of `adaptive_ece`.
         level: coverage of the intervals and of the band, between 0 and 1.
+        event: which events, as for `Predictions.events`; None takes the usual ones.
 
     Returns:
         The bin table, with an interval for the accuracy of every bin and the band of a calibrated model.
@@ -90,16 +95,22 @@ def reliability(
     """
     level = check_fraction("level", level)
     if binning == "width":
-        table = width_table(tally_width(p.confidence, p.correct, check_bins(bins)))
+        table = equal_width(events_of(p, event), check_bins(bins))
     elif binning == "mass":
-        table = mass_table(p.confidence, p.correct, check_bins(bins))
+        table = equal_mass(events_of(p, event), check_bins(bins))
     else:
         raise BadInput(f"binning must be 'width' or 'mass'; got {binning!r}")
     filled = table.count > 0
-    count = np.where(filled, table.count, np.nan)
+    # Repeated and weighted rows are not independent: they count as the effective number of rows.
+    count = np.where(filled, table.effective, np.nan)
     # An empty bin is computed as one row of confidence ½; the division by its NaN count makes the result NaN.
-    rows, mean = np.maximum(table.count, 1), np.where(filled, np.clip(table.confidence, 0, 1), 0.5)
-    band = np.stack([binomial_quantile(q, rows, mean) for q in ((1 - level) / 2, (1 + level) / 2)]) / count
+    rows, mean = (
+        np.maximum(np.rint(np.where(filled, count, 1)), 1).astype(np.int64),
+        np.where(filled, np.clip(table.confidence, 0, 1), 0.5),
+    )
+    band = np.stack([binomial_quantile(q, rows, mean) for q in ((1 - level) / 2, (1 + level) / 2)]) / np.where(
+        filled, rows, np.nan
+    )
     return Reliability(table, np.stack(wilson(table.accuracy, count, level)), band, binning, level)
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from surefoot.errors import BadInput
 from surefoot.metrics.bins import bin_of, check_bins
 from surefoot.metrics.value import Value
 from surefoot.predictions import Predictions, takes_predictions
@@ -34,7 +36,9 @@ def accuracy(p: Predictions) -> Value:
         >>> accuracy(Predictions([[2.0, 0.0], [0.0, 1.0]], [0, 0]))
         Value(0.5, n=2)
     """
-    return Value(np.count_nonzero(p.correct) / len(p), n=len(p))
+    if p.weights is None and p.soft_labels is None:
+        return Value(np.count_nonzero(p.correct) / len(p), n=len(p))
+    return Value(_mean(p, p.correct), **_facts(p))
 
 
 @takes_predictions
@@ -54,7 +58,7 @@ def mean_confidence(p: Predictions) -> Value:
         >>> mean_confidence(Predictions.from_probs([[0.75, 0.25], [0.5, 0.5]], [0, 0]))
         Value(0.625, n=2)
     """
-    return Value(float(p.confidence.sum()) / len(p), n=len(p))
+    return Value(_mean(p, p.confidence), **_facts(p))
 
 
 @takes_predictions
@@ -74,22 +78,22 @@ def nll(p: Predictions) -> Value:
         >>> round(nll(Predictions.from_probs([[0.75, 0.25], [0.5, 0.5]], [0, 0])), 6)
         0.490415
     """
-    return Value(
-        0.0 - float(p.log_true.sum()) / len(p), n=len(p), unit="nats", impossible=int(np.isneginf(p.log_true).sum())
-    )
+    impossible = int(np.isneginf(p.log_true).sum())
+    return Value(0.0 - _mean(p, p.log_true), unit="nats", impossible=impossible, **_facts(p))
 
 
 @takes_predictions
 def brier(p: Predictions) -> Value:
-    """Brier score: mean of Σ_k (p_k − 1{k = y})².
+    """Brier score: mean of Σ_k (p_k − 1{k = y})² over classes, or of (p − y)² for one score a row.
 
-    For two classes the score is twice the score of the binary convention.
+    For two classes the first is twice the second, which is the convention of scikit-learn for binary labels. The fact
+    ``range`` says which one a value is.
 
     Args:
         p: the predictions.
 
     Returns:
-        The score, in [0, 2].
+        The score, in [0, 2] for the probabilities of classes, and in [0, 1] for one score a row.
 
     Raises:
         BadInput: when ``p`` is no `Predictions`.
@@ -101,7 +105,20 @@ def brier(p: Predictions) -> Value:
     References:
         Brier (1950), "Verification of Forecasts Expressed in Terms of Probability".
     """
-    return Value(float(p.squared_error.sum()) / len(p), n=len(p), range=(0, 2))
+    if p.form != "classes":
+        return Value(_mean(p, p.squared_error) / 2, **_facts(p), range=(0, 1))
+    return Value(_mean(p, p.squared_error), **_facts(p), range=(0, 2))
+
+
+def _mean(p: Predictions, column: NDArray[Any]) -> float:
+    """Weighted mean of a column."""
+    if p.weights is None:
+        return float(column.sum()) / len(p)
+    return float(p.weights @ column) / float(p.weights.sum())
+
+
+def _facts(p: Predictions) -> dict[str, Any]:
+    return {name: fact for name, fact in p.events().facts().items() if name != "event"}
 
 
 @dataclass(frozen=True)
@@ -163,7 +180,10 @@ def brier_decomposition(p: Predictions, bins: int = 15) -> BrierDecomposition:
         (0.125, 0.0, 0.5, 0.625)
     """
     bins = check_bins(bins)
-    n, k = len(p), p.classes
+    p.require_classes("brier_decomposition")
+    if p.soft_labels is not None:
+        raise BadInput("brier_decomposition needs one label a row; these labels are soft. Use brier and ece")
+    n, k = len(p) if p.weights is None else float(p.weights.sum()), p.classes
     cells = np.arange(k) * bins
 
     def visit(sums: Floats, rows: slice, probs: Floats) -> None:
@@ -172,25 +192,29 @@ def brier_decomposition(p: Predictions, bins: int = 15) -> BrierDecomposition:
         cell = (bin_of(flat, bins).reshape(probs.shape) + cells).ravel()
         true_cell = cell.reshape(probs.shape)[np.arange(len(labels)), labels]
         true = probs[np.arange(len(labels)), labels]
+        own = np.ones(len(labels)) if p.weights is None else p.weights[rows]
+        each_class = None if p.weights is None else np.repeat(own, k)
+        weighted = flat if each_class is None else each_class * flat
         sums += [
-            np.bincount(cell, minlength=k * bins),
-            np.bincount(cell, flat, k * bins),
-            np.bincount(cell, flat**2, k * bins),
-            np.bincount(true_cell, minlength=k * bins),
-            np.bincount(true_cell, true, k * bins),
+            np.bincount(cell, each_class, k * bins),
+            np.bincount(cell, weighted, k * bins),
+            np.bincount(cell, weighted * flat, k * bins),
+            np.bincount(true_cell, own, k * bins),
+            np.bincount(true_cell, own * true, k * bins),
         ]
 
     parts = p.sweep(lambda: np.zeros((5, k * bins)), visit)
     count, s_p, s_pp, s_o, s_op = np.sum(parts, axis=0)
-    size = np.maximum(count, 1)
+    size = np.where(count > 0, count, 1)
     mean_p, mean_o = s_p / size, s_o / size
     base = (s_o.reshape(k, bins).sum(axis=1) / n).repeat(bins)
+    scale = n if p.form == "classes" else 2 * n  # one score a row: the binary convention, as in `brier`
     return BrierDecomposition(
-        reliability=math.fsum(count * (mean_p - mean_o) ** 2) / n,
-        resolution=math.fsum(count * (mean_o - base) ** 2) / n,
-        uncertainty=math.fsum(base[::bins] * (1 - base[::bins])),
-        within_variance=math.fsum(s_pp - count * mean_p**2) / n,
-        within_covariance=2 * math.fsum(s_op - count * mean_p * mean_o) / n,
+        reliability=math.fsum(count * (mean_p - mean_o) ** 2) / scale,
+        resolution=math.fsum(count * (mean_o - base) ** 2) / scale,
+        uncertainty=math.fsum(base[::bins] * (1 - base[::bins])) * (n / scale),
+        within_variance=math.fsum(s_pp - count * mean_p**2) / scale,
+        within_covariance=2 * math.fsum(s_op - count * mean_p * mean_o) / scale,
         bins=bins,
-        n=n,
+        n=len(p),
     )

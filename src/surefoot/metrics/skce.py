@@ -65,27 +65,35 @@ def skce(
         if estimator != "block":
             raise BadInput(f"block_size goes with estimator='block'; got {block_size!r} with {estimator!r}")
         block_size = check_int("block_size", block_size, 2, n)
+    p.require_classes("skce")
     probs = p.probs
     residual = -probs
-    residual[np.arange(n), p.labels] += 1.0
+    if p.soft_labels is None:
+        residual[np.arange(n), p.labels] += 1.0
+    else:
+        residual += p.soft_labels
+    weights = np.ones(n) if p.weights is None else p.weights
+    residual *= weights[:, None]
     width = median_distance(probs) if bandwidth is None else bandwidth
-    facts = {"n": n, "estimator": estimator, "kernel": "laplacian", "bandwidth": width, "classes": p.classes}
+    e = p.events("top")
+    facts = {**e.facts(), "estimator": estimator, "kernel": "laplacian", "bandwidth": width, "classes": p.classes}
     facts |= {"squared": True, "bias": "upward" if estimator == "biased" else "removed"}
     if estimator == "block":
         size = block_size or max(2, math.isqrt(n))
         # Rows are put in a canonical order, then shuffled with a fixed seed: the value depends on the set of rows only.
         order = np.lexsort((p.labels, *probs.T))[np.random.default_rng(0).permutation(n)]
-        parts = [
-            _pair_mean(probs[rows], residual[rows], width)
-            for rows in (order[at : at + size] for at in range(0, n - size + 1, size))
-        ]
-        value = math.fsum(parts) / len(parts)
-        return Value(value, block_size=size, blocks=len(parts), **facts)
+        blocks = [order[at : at + size] for at in range(0, n - size + 1, size)]
+        sums = math.fsum(_pair_sum(probs[rows], residual[rows], width) for rows in blocks)
+        mass = math.fsum(_pair_mass(weights[rows]) for rows in blocks)
+        return Value(sums / mass, block_size=size, blocks=len(blocks), **facts)
     pairs, diagonal = _pair_sum(probs, residual, width), float((residual**2).sum())
-    plugin = max(0.0, 2.0 * pairs + diagonal) / n**2
+    plugin = max(0.0, 2.0 * pairs + diagonal) / e.total**2
     if estimator == "biased":
         return Value(plugin, **facts)
-    return Value(pairs / (n * (n - 1) / 2), plugin=plugin, **facts)
+    if p.weights is not None and e.repetitions:  # pairs of a row with its own repetitions belong to the statistic
+        repeats = float((((weights - 1) / weights)[:, None] * residual**2).sum())
+        return Value((pairs + repeats / 2) / (e.total * (e.total - 1) / 2), plugin=plugin, **facts)
+    return Value(pairs / _pair_mass(weights), plugin=plugin, **facts)
 
 
 def median_distance(probs: Floats) -> float:
@@ -112,9 +120,9 @@ def median_distance(probs: Floats) -> float:
     return float(np.median(apart)) if len(apart) else 1.0
 
 
-def _pair_mean(probs: Floats, residual: Floats, width: float) -> float:
-    n = len(probs)
-    return _pair_sum(probs, residual, width) / (n * (n - 1) / 2)
+def _pair_mass(weights: Floats) -> float:
+    """Σ_{i<j} w_i w_j, the number of pairs without weights."""
+    return (float(weights.sum()) ** 2 - float(weights @ weights)) / 2
 
 
 def _pair_sum(probs: Floats, residual: Floats, width: float) -> float:

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surefoot.metrics.value import Value
-from surefoot.predictions import Predictions, takes_predictions
+from surefoot.predictions import Events, Predictions, events_of, takes_predictions
 
 __all__ = ["smooth_ece"]
 
@@ -20,7 +20,7 @@ _NARROWEST = 4.0 / _CELLS
 
 
 @takes_predictions
-def smooth_ece(p: Predictions) -> Value:
+def smooth_ece(p: Predictions | Events, event: str | int | None = None) -> Value:
     """Smooth calibration error (smECE): the fixed point σ of σ = ∫₀¹ |(1/n) Σ_i Z_i φ_σ(t − c_i)| dt.
 
     φ_σ is the Gaussian reflected at 0 and 1, which is diffusion with closed ends: a factor exp(−(π m σ)²/2) on the m-th
@@ -29,6 +29,7 @@ def smooth_ece(p: Predictions) -> Value:
 
     Args:
         p: the predictions.
+        event: which events, as for `Predictions.events`; None takes the usual ones.
 
     Returns:
         The error, with the width of the kernel as the fact ``bandwidth``.
@@ -47,7 +48,8 @@ def smooth_ece(p: Predictions) -> Value:
     from scipy.fft import dct, idct
     from scipy.optimize import brentq
 
-    density = _on_grid(p.confidence, p.correct) / len(p)
+    e = events_of(p, event)
+    density = _on_grid(e) / e.total
     coefficients = dct(density, type=2)
     decay = -0.5 * (np.pi * np.arange(_CELLS)) ** 2
 
@@ -57,15 +59,17 @@ def smooth_ece(p: Predictions) -> Value:
     narrow = error(_NARROWEST)
     width = _NARROWEST if narrow <= _NARROWEST else brentq(lambda s: error(s) - s, _NARROWEST, 1.0 + 1e-9, xtol=1e-9)
     value = narrow if width == _NARROWEST else width
-    return Value(value, n=len(p), kernel="reflected gaussian", bandwidth=float(width), bias="upward")
+    return Value(value, kernel="reflected gaussian", bandwidth=float(width), bias="upward", **e.facts())
 
 
-def _on_grid(confidence: Floats, correct: NDArray[np.bool_]) -> Floats:
-    """(cells,) sums of the residuals Z; a residual is shared between the two nearest cell centres."""
+def _on_grid(e: Events) -> Floats:
+    """(cells,) sums of the weighted residuals wZ; a residual is shared between the two nearest cell centres."""
     grid = np.zeros(_CELLS + 1)
-    for at in range(0, len(confidence), _BLOCK):
-        c = confidence[at : at + _BLOCK]
-        z = correct[at : at + _BLOCK] - c
+    for at in range(0, len(e), _BLOCK):
+        c = e.prob[at : at + _BLOCK]
+        z = e.happened[at : at + _BLOCK] - c
+        if e.weight is not None:
+            z *= e.weight[at : at + _BLOCK]
         # Position among the cell centres (j + ½)/cells; beyond the outer centres, the outer cell takes everything.
         place = np.clip(c * _CELLS - 0.5, 0.0, _CELLS - 1.0)
         cell = place.astype(np.int64)

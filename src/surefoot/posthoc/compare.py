@@ -145,7 +145,8 @@ def compare(
     check_fraction("level", level)
     count = check_int("resamples", resamples, 10)
     table = metrics_table()
-    metrics = tracked_metrics("val") if metrics is None else metrics
+    better = [name for name in tracked_metrics("val") if higher_is_better(name) is not None]
+    metrics = better if metrics is None else metrics
     unknown = [name for name in metrics if name not in table]
     if unknown:
         raise BadInput(f"metrics must be among {', '.join(table)}; got {unknown[0]!r}")

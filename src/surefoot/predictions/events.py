@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +15,11 @@ __all__ = ["Events", "check_weights", "cluster_codes", "counts_of"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Part = TypeVar("Part")
 
 # Real weights are rounded once to multiples of this share of the largest weight; sums of the multiples are exact.
 _WEIGHT_STEPS = 1 << 40
+_MAX_REPEATED = 1 << 24  # rows
 
 
 class Events:
@@ -183,6 +186,26 @@ class Events:
         """
         return counts_of(self.weights)
 
+    def repeated(self) -> Events | None:
+        """The same events with each row repeated as often as its weight says.
+
+        Returns:
+            Events without weights and in an order of their own; None if the weights are no integers, or too large to
+            hold every repetition in memory.
+
+        Example:
+            >>> Events([0.5, 0.75], [1, 0], weight=[2, 1]).repeated().prob.tolist()
+            [0.5, 0.5, 0.75]
+        """
+        if self.weight is None:
+            return self
+        if not self.repetitions or self.total > _MAX_REPEATED:
+            return None
+        rows = np.repeat(np.arange(len(self)), self.weight.astype(np.int64))
+        repeated = self.take(rows)
+        repeated.weight = None
+        return repeated
+
     def take(self, rows: Any) -> Events:
         """Select events.
 
@@ -200,6 +223,21 @@ class Events:
             None if self._complement is None else self._complement[rows],
             self.name,
         )
+
+    def memo(self, name: str, make: Callable[[], Part]) -> Part:
+        """Compute a value once and keep it, for values that several metrics derive from the events.
+
+        Args:
+            name: key of the value.
+            make: computes the value; called only if the key is new.
+
+        Returns:
+            The value under ``name``.
+        """
+        if name not in self._memo:
+            self._memo[name] = make()
+        value: Part = self._memo[name]
+        return value
 
     def facts(self) -> dict[str, Any]:
         """What a value that is measured on these events states of them.

@@ -296,9 +296,9 @@ def _explain_range(name: str, labels: NDArray[np.int64], bad: NDArray[np.bool_],
         )
     if k == 1:
         return (
-            f"{name} must have shape (n, k) for k classes; one score a row goes with two labels, 0 and 1, and row {row} "
-            f"has {int(labels[row])} ({int(bad.sum())} such rows). For two other labels say which one is the positive "
-            "event with positive=..."
+            f"{name} must have shape (n, k) for k classes; one score a row goes with two labels, 0 and 1, and row "
+            f"{row} has {int(labels[row])} ({int(bad.sum())} such rows). For two other labels say which one is the "
+            "positive event with positive=..."
         )
     hint = "Drop rows without a label, or name their label with ignore_index; none is ignored silently"
     return (

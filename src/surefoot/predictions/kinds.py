@@ -24,8 +24,9 @@ Blocks = Callable[[], Iterator[Floats]]
 _SUM_TOLERANCE, _LARGEST_TOLERANCE = 1e-3, 1e-2 + 1e-9
 # bfloat16 rounds a probability by at most 2^-9 of itself, and so the sum of a row; twice that is allowed.
 _HALF_ROUNDING = 2.0**-8
-# Scores are refused as outputs of sigmoids only from this many rows on: a few logits may lie in [0, 1] by accident.
-_SUSPICIOUS_ROWS = 10
+# Scores are refused as outputs of sigmoids only from this many rows and this largest score on: a few logits, or very
+# small ones, lie in [0, 1] by accident.
+_SUSPICIOUS_ROWS, _SUSPICIOUS_SCORE = 10, 0.1
 
 
 def check_logits(scores: NDArray[np.generic], blocks: Blocks) -> None:
@@ -78,7 +79,7 @@ def _kind(blocks: Blocks, shape: tuple[int, ...]) -> str | None:
         fractions = fractions or bool(inside.any())
     if high <= 1 and not fractions:
         return None
-    many = shape[0] >= _SUSPICIOUS_ROWS
+    many = shape[0] >= _SUSPICIOUS_ROWS and high >= _SUSPICIOUS_SCORE
     if high <= 1 and not single and off_one <= rounding:
         return (
             "every row lies in [0, 1] and sums to 1, so these are probabilities: use Predictions.from_probs, or "

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import wraps
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,11 +31,10 @@ from surefoot.predictions.tables import read_table, write_table
 from surefoot.threads import run_ranges, split_range
 from surefoot.validation import as_array, as_column, as_path, precision
 
-__all__ = ["Predictions", "check_predictions", "takes_predictions"]
+__all__ = ["Predictions"]
 
 Floats = NDArray[np.float64]
 Part = TypeVar("Part")
-Function = TypeVar("Function", bound=Callable[..., Any])
 
 # Numbers in a block of rows: few enough to stay in a core's cache during several operations, many enough that threads
 # seldom wait for the interpreter's lock.
@@ -804,41 +802,3 @@ class Predictions:
 
     def _score_blocks(self) -> Iterator[Floats]:
         return (np.asarray(self._given(rows), dtype=np.float64) for rows in self._slices())
-
-
-def check_predictions(name: str, value: Any) -> Predictions:
-    """Check that an argument is a `Predictions`.
-
-    Args:
-        name: name of the argument, for the error.
-        value: what the user gave.
-
-    Returns:
-        ``value`` itself.
-
-    Raises:
-        BadInput: when ``value`` is anything else; the error names the constructors.
-    """
-    if isinstance(value, Predictions):
-        return value
-    raise BadInput(
-        f"{name} must be Predictions; got {type(value).__name__}. Make them with Predictions(logits, labels), "
-        "Predictions.from_probs(probs, labels) or Predictions.load(file)"
-    )
-
-
-def takes_predictions(function: Function) -> Function:
-    """Decorate a function, so that its first argument ``p`` is checked to be `Predictions`.
-
-    Args:
-        function: a function whose first parameter is ``p``.
-
-    Returns:
-        The function with the check, under the same name and docstring.
-    """
-
-    @wraps(function)
-    def checked(p: Predictions, *args: Any, **options: Any) -> Any:
-        return function(check_predictions("p", p), *args, **options)
-
-    return cast("Function", checked)
