@@ -69,7 +69,7 @@ OLD_MODULES: Mapping[str, str] = {
     "surefoot.training.checkpoint": "surefoot.runs.checkpoint",
     "surefoot.training.coupling": "surefoot.statistics",
     "surefoot.training.journal": "surefoot.runs.records",
-    "surefoot.training.lock": "surefoot.runs.lock",
+    "surefoot.training.lock": "surefoot.runs.records",
     "surefoot.training.members": "surefoot.training.spec",
     "surefoot.training.opened": "surefoot.training.loaded",
     "surefoot.training.overview": "surefoot.runs.reader",

@@ -15,8 +15,17 @@ from torch import Tensor
 from surefoot.errors import StorageFault
 from surefoot.files import check_regular, make_folder, remove_leftovers, replace_file
 from surefoot.runs.checkpoint import save_best, save_checkpoint
-from surefoot.runs.lock import locked
-from surefoot.runs.records import ARRAYS, JOURNAL, RUN_FILES, TIMINGS, Journal, canonical, read_journal, split_arrays
+from surefoot.runs.records import (
+    ARRAYS,
+    JOURNAL,
+    RUN_FILES,
+    TIMINGS,
+    Journal,
+    canonical,
+    locked,
+    read_journal,
+    split_arrays,
+)
 
 __all__ = ["NullWriter", "RunWriter", "claimed", "write_json"]
 

@@ -14,9 +14,8 @@ from typing import Any
 
 from surefoot.errors import BadInput, StorageFault
 from surefoot.files import make_folder, read_file, replace_file
-from surefoot.runs.lock import LOCK, is_locked
 from surefoot.runs.reader import read_result
-from surefoot.runs.records import canonical, read_json, read_to
+from surefoot.runs.records import LOCK, canonical, is_locked, read_json, read_to
 from surefoot.spellings import current_name, former_name
 from surefoot.studies.plan import Plan
 
