@@ -22,6 +22,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 OLD_MODULES: Mapping[str, str] = {
+    "surefoot.data.pickles": "surefoot.data.formats",
     "surefoot.reports.frames": "surefoot.reports.runs",
     "surefoot.reports.page.png": "surefoot.reports.page.payload",
     "surefoot.reports.specs": "surefoot.reports.figures.compare",
@@ -41,9 +42,9 @@ OLD_MODULES: Mapping[str, str] = {
     "surefoot.losses.names": "surefoot.losses.registry",
     "surefoot.losses.squared_error": "surefoot.loss",
     "surefoot.models.deep_resnet": "surefoot.models.resnet",
-    "surefoot.models.layout": "surefoot.models.convolution",
+    "surefoot.models.layout": "surefoot.models.resnet",
     "surefoot.models.names": "surefoot.models.registry",
-    "surefoot.models.start": "surefoot.models.convolution",
+    "surefoot.models.start": "surefoot.models.resnet",
     "surefoot.optim.names": "surefoot.optim.registry",
     "surefoot.optim.rules": "surefoot.optim.base",
     "surefoot.posthoc.methods": "surefoot.posthoc.registry",
