@@ -22,6 +22,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 OLD_MODULES: Mapping[str, str] = {
+    "surefoot.reports.figures.colours": "surefoot.reports.figures.legend",
+    "surefoot.reports.figures.portrait": "surefoot.reports.figures.panels",
     "surefoot.data.pickles": "surefoot.data.formats",
     "surefoot.reports.frames": "surefoot.reports.runs",
     "surefoot.reports.page.png": "surefoot.reports.page.payload",
@@ -49,7 +51,7 @@ OLD_MODULES: Mapping[str, str] = {
     "surefoot.optim.rules": "surefoot.optim.base",
     "surefoot.posthoc.methods": "surefoot.posthoc.registry",
     "surefoot.reports.columns": "surefoot.runs.columns",
-    "surefoot.reports.figures.names": "surefoot.reports.figures.labels",
+    "surefoot.reports.figures.names": "surefoot.reports.figures.legend",
     "surefoot.reports.figures.paper_a": "surefoot.reports.figures.morosini2026",
     "surefoot.reports.figures.paper_b": "surefoot.reports.figures.tan2026",
     "surefoot.reports.figures.repaired": "surefoot.reports.figures.recalibration",

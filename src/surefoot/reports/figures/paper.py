@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from surefoot.errors import StorageFault
 from surefoot.files import replace_file
-from surefoot.reports.figures.colours import looks
 from surefoot.reports.figures.confidence import confidence
+from surefoot.reports.figures.legend import looks
 from surefoot.reports.figures.morosini2026 import dynamics, horizons, method, portraits
 from surefoot.reports.figures.mpl_style import STYLE, Drawn
 from surefoot.reports.figures.severities import shift_figure
