@@ -18,8 +18,7 @@ from surefoot.reports.figures.panels import PANELS
 from surefoot.reports.figures.recalibration import draw_recalibration, settings_named
 from surefoot.reports.figures.severities import shift_figure
 from surefoot.reports.figures.tan2026 import ascent, temperature
-from surefoot.reports.places import Place
-from surefoot.reports.runs import read_run
+from surefoot.reports.runs import Place, read_run
 from surefoot.reports.trajectory import draw_trajectories
 from surefoot.runs.records import encode
 from tests.reports.cases import frame, reading, shift_numbers, write_run

@@ -18,8 +18,7 @@ from surefoot.reports.figures.morosini2026 import dynamics, horizons, method, po
 from surefoot.reports.figures.mpl_style import STYLE, Drawn
 from surefoot.reports.figures.severities import shift_figure
 from surefoot.reports.figures.tan2026 import ascent, sweep_figure, temperature
-from surefoot.reports.places import places
-from surefoot.reports.runs import read_run
+from surefoot.reports.runs import places, read_run
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

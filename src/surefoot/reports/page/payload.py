@@ -29,8 +29,7 @@ from surefoot.reports.figures.downsample import downsample, evenly
 from surefoot.reports.figures.legend import looks
 from surefoot.reports.figures.panels import BOUNDS, PANELS, correlations, drawn, final_quantities, wanted
 from surefoot.reports.figures.shift import under_shift
-from surefoot.reports.places import Place, places
-from surefoot.reports.runs import Frames, RunFacts, number, read_frames, read_run
+from surefoot.reports.runs import Frames, Place, RunFacts, number, places, read_frames, read_run
 
 __all__ = ["PayloadCache", "data_uri", "payload", "png"]
 
