@@ -22,6 +22,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 OLD_MODULES: Mapping[str, str] = {
+    "surefoot.reports.api": "surefoot.reports.page",
     "surefoot.reports.places": "surefoot.reports.runs",
     "surefoot.reports.figures.colours": "surefoot.reports.figures.legend",
     "surefoot.reports.figures.portrait": "surefoot.reports.figures.panels",
