@@ -22,6 +22,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 OLD_MODULES: Mapping[str, str] = {
+    "surefoot.studies.gather": "surefoot.studies.folder",
     "surefoot.reports.api": "surefoot.reports.page",
     "surefoot.reports.places": "surefoot.reports.runs",
     "surefoot.reports.figures.colours": "surefoot.reports.figures.legend",

@@ -18,8 +18,7 @@ from surefoot.errors import BadInput
 from surefoot.runs.columns import Columns
 from surefoot.runs.reader import RunReader, number, table
 from surefoot.runs.records import JOURNAL
-from surefoot.studies.folder import StudyFolder
-from surefoot.studies.gather import counted
+from surefoot.studies.folder import StudyFolder, counted
 
 __all__ = ["Frames", "Place", "RunFacts", "number", "places", "read_frames", "read_run", "sound_frame"]
 
