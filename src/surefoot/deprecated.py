@@ -68,7 +68,7 @@ OLD_MODULES: Mapping[str, str] = {
     "surefoot.studies.crew": "surefoot.studies.workers",
     "surefoot.studies.host": "surefoot.studies.node_worker",
     "surefoot.studies.merge": "surefoot.studies.grid",
-    "surefoot.studies.parts": "surefoot.studies.preflight",
+    "surefoot.studies.parts": "surefoot.training.assemble",
     "surefoot.studies.roles": "surefoot.studies.spec",
     "surefoot.studies.statistics": "surefoot.statistics",
     "surefoot.training.cadence": "surefoot.training.schedule",

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from surefoot.curvature import Sharpness
+from surefoot.curvature.lanczos import Eigenpairs
 from surefoot.data.prepare import Prepared
 from surefoot.dataset import Dataset
 from surefoot.ensembles.objective import EnsembleObjective
@@ -27,11 +28,11 @@ from surefoot.ranks import ALONE, Ranks
 from surefoot.seeds import reseed
 from surefoot.training.loop import Batches
 from surefoot.training.schedule import GROUPS, Every, Logarithmic
-from surefoot.training.spec import CadenceSpec, RunSpec
+from surefoot.training.spec import CadenceSpec, RunSpec, members_of
 from surefoot.training.tracker import Tracker
 from surefoot.validation import check_int
 
-__all__ = ["Assembled", "assemble", "fresh_model", "network_of", "objective_of"]
+__all__ = ["Assembled", "assemble", "check_parts", "fresh_model", "network_of", "objective_of"]
 
 
 @dataclass(frozen=True)
@@ -200,3 +201,33 @@ def _factor(spec: RunSpec, steps: int) -> Callable[[int], float]:
     elif s.name == "step":
         inner = schedules.stepped(s.milestones, s.factor)
     return schedules.warm_up(s.warm_up, inner) if s.warm_up else inner
+
+
+class _NoCurvature:
+    """Stands for the curvature of a training loss while an optimizer that uses curvature is built."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.parameters: Mapping[str, Tensor] = {n: p for n, p in model.named_parameters() if p.requires_grad}
+
+    def top(self, k: int, tol: float, start: Tensor | None, *, max_products: int) -> Eigenpairs:
+        """Never called: the optimizer is built and discarded."""
+        raise AssertionError("an optimizer must not ask for curvature while it is built")
+
+
+def check_parts(spec: RunSpec, shape: tuple[int, ...], classes: int) -> None:
+    """Check before any run that its parts can be built, without memory: on the ``meta`` device.
+
+    Args:
+        spec: the run.
+        shape: shape of one example as the network receives it.
+        classes: number of classes.
+
+    Raises:
+        BadInput: if a part cannot be built with its options. Other errors of constructors pass through.
+    """
+    if spec.ensemble is not None and spec.ensemble.name == "deep":
+        members_of(spec)
+    objective = objective_of(spec, Facts(1, classes, torch.tensor))
+    with torch.device("meta"):
+        model = network_of(spec, objective, shape, classes)
+    build_optimizer(spec.optimizer.name, model, spec.optimizer.options, lambda: _NoCurvature(model))
