@@ -32,7 +32,7 @@ from surefoot.runs.reader import read_result
 from surefoot.runs.records import JOURNAL, decode_nonfinite, read_journal, read_json, split_arrays
 from surefoot.runs.writer import NullWriter, RunWriter, claimed, write_json
 from surefoot.statistics import sharpness_correlations
-from surefoot.training.assemble import Assembled, assemble
+from surefoot.training.assemble import Assembled, assemble, pack, unpack
 from surefoot.training.best import Best
 from surefoot.training.deep import read_mean, train_members
 from surefoot.training.examples import write_examples
@@ -40,7 +40,6 @@ from surefoot.training.loaded import open_run
 from surefoot.training.loop import Outcome, Reading, train
 from surefoot.training.shifted import ood_sets, read_shift
 from surefoot.training.spec import RunSpec, members_of, spec_of
-from surefoot.training.state import pack, unpack
 
 __all__ = ["Result", "run"]
 
