@@ -33,11 +33,10 @@ from surefoot.runs.records import JOURNAL, decode_nonfinite, read_journal, read_
 from surefoot.runs.writer import NullWriter, RunWriter, claimed, write_json
 from surefoot.statistics import sharpness_correlations
 from surefoot.training.assemble import Assembled, assemble, pack, unpack
-from surefoot.training.best import Best
 from surefoot.training.deep import read_mean, train_members
 from surefoot.training.examples import write_examples
 from surefoot.training.loaded import open_run
-from surefoot.training.loop import Outcome, Reading, train
+from surefoot.training.loop import Best, Outcome, Reading, train
 from surefoot.training.shifted import ood_sets, read_shift
 from surefoot.training.spec import RunSpec, members_of, spec_of
 
