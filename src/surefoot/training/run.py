@@ -30,11 +30,10 @@ from surefoot.ranks import Ranks, all_ranks
 from surefoot.runs.checkpoint import load_newest
 from surefoot.runs.reader import read_result
 from surefoot.runs.records import JOURNAL, decode_nonfinite, read_journal, read_json, split_arrays
-from surefoot.runs.writer import NullWriter, RunWriter, claimed, write_json
+from surefoot.runs.writer import NullWriter, RunWriter, claimed, write_examples, write_json
 from surefoot.statistics import sharpness_correlations
 from surefoot.training.assemble import Assembled, assemble, pack, unpack
 from surefoot.training.deep import read_mean, train_members
-from surefoot.training.examples import write_examples
 from surefoot.training.loaded import open_run
 from surefoot.training.loop import Best, Outcome, Reading, train
 from surefoot.training.shifted import ood_sets, read_shift
