@@ -58,7 +58,7 @@ _HOMES = {
     "shift": "surefoot.shift",
     "study": "surefoot.studies.api",
     "theory": "surefoot.theory",
-    "train": "surefoot.training.api",
+    "train": "surefoot.training.run",
 }
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ if TYPE_CHECKING:
     from surefoot.predictions import Predictions
     from surefoot.reports.page import report
     from surefoot.studies.api import study
-    from surefoot.training.api import train
+    from surefoot.training.run import train
     from surefoot.training.tracker import Tracker
 
 
