@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 
 from surefoot.errors import BadInput
 from surefoot.loss import Loss, LossLike, as_loss, wide
-from surefoot.optim.passes import Closure
+from surefoot.optim.base import Closure
 from surefoot.optim.sam import SAM
 from surefoot.optim.two_pass import entropy_coefficients
 from surefoot.validation import check_non_negative

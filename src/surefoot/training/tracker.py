@@ -1,4 +1,4 @@
-"""The tracker, which takes readings along any training loop without changing the training, and the loggers they go to."""
+"""The tracker, which takes readings along any training loop without changing it, and the loggers that receive them."""
 
 from __future__ import annotations
 
