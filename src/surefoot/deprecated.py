@@ -22,6 +22,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 OLD_MODULES: Mapping[str, str] = {
+    "surefoot.curvature.linearised": "surefoot.curvature.operator",
     "surefoot.curvature.gauss_newton": "surefoot.curvature.operator",
     "surefoot.optim.csam": "surefoot.optim.sam",
     "surefoot.optim.passes": "surefoot.optim.base",
