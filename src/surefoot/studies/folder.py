@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from surefoot.deprecated import current_name, former_name
 from surefoot.errors import BadInput, StorageFault
 from surefoot.files import make_folder, read_file, replace_file
 from surefoot.runs.reader import read_result
 from surefoot.runs.records import LOCK, canonical, is_locked, read_json, read_to
-from surefoot.spellings import current_name, former_name
 from surefoot.studies.measures import measure
 from surefoot.studies.plan import Plan
 
