@@ -108,8 +108,8 @@ def _check_digest(name: str, arrays: Arrays) -> None:
     images, labels = arrays[0], arrays[1]
     from surefoot.data.prepare import mean_and_std  # imports torch, which other data sets do not need
 
-    found = mean_and_std(images, np.arange(len(images)), per_channel=True)
-    if not np.allclose(found, (means, stds), atol=1e-6):
+    moments = mean_and_std(images, np.arange(len(images)), per_channel=True)
+    if not np.allclose(moments, (means, stds), atol=1e-6):
         raise BadInput(f"{name}: the images are not the published ones: their channel means differ; fetch it again")
     counts = np.bincount(labels)
     if not (counts == per_class).all():
