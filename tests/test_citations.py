@@ -17,7 +17,6 @@ FORMER = {
     "CHANGELOG.md",
     "docs/MIGRATING.md",
     "src/surefoot/deprecated.py",
-    "src/surefoot/spellings.py",
     "studies/reproduce.sh",
     "tests/studies/test_spellings.py",
 }

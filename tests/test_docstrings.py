@@ -41,7 +41,7 @@ DONE = [
     "surefoot.runs",
     "surefoot.seeds",
     "surefoot.shift",
-    "surefoot.spellings",
+    "surefoot.deprecated",
     "surefoot.statistics",
     "surefoot.studies",
     "surefoot.text",

@@ -45,9 +45,9 @@ from surefoot.runs.records import read_journal
 from surefoot.shift import corruptions
 from surefoot.studies.folder import StudyFolder
 from surefoot.studies.plan import DatasetIndex, cost_of, make_plan
-from surefoot.studies.preflight import check_parts
 from surefoot.studies.select import choose
 from surefoot.studies.spec import study_of
+from surefoot.training.assemble import check_parts
 from surefoot.training.loaded import open_run
 from surefoot.training.run import run
 from tests.losses import cases as loss_cases

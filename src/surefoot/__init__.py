@@ -54,11 +54,11 @@ _HOMES = {
     "models": "surefoot.models",
     "optim": "surefoot.optim",
     "posthoc": "surefoot.posthoc",
-    "report": "surefoot.reports.api",
+    "report": "surefoot.reports.page",
     "shift": "surefoot.shift",
     "study": "surefoot.studies.api",
     "theory": "surefoot.theory",
-    "train": "surefoot.training.api",
+    "train": "surefoot.training.run",
 }
 
 if TYPE_CHECKING:
@@ -79,9 +79,9 @@ if TYPE_CHECKING:
     )
     from surefoot.evaluation import Evaluation, evaluate
     from surefoot.predictions import Predictions
-    from surefoot.reports.api import report
+    from surefoot.reports.page import report
     from surefoot.studies.api import study
-    from surefoot.training.api import train
+    from surefoot.training.run import train
     from surefoot.training.tracker import Tracker
 
 

@@ -1,6 +1,7 @@
-"""Names of version 0.1 that still work in 0.2.x, each with a `DeprecationWarning` that names the new name.
+"""Former names: of Python, until 0.3; of specs, studies and scales, for good.
 
-`docs/MIGRATING.md` lists all of them. The old names leave in 0.3.
+Names of version 0.1 still work in 0.2.x, each with a `DeprecationWarning` that names the new name. Files and folders
+with former spec keys, names of studies or scales stay readable. `docs/MIGRATING.md` lists all of them.
 """
 
 from __future__ import annotations
@@ -16,12 +17,42 @@ from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any, ParamSpec, TypeVar
 
-__all__ = ["OLD_MODULES", "OLD_NAMES", "install", "renamed_arguments", "renamed_names", "renamed_property"]
+from surefoot import errors
+from surefoot.errors import BadInput
+
+__all__ = [
+    "OLD_MODULES",
+    "OLD_NAMES",
+    "current_key",
+    "current_keys",
+    "current_name",
+    "former_keys",
+    "former_name",
+    "install",
+    "renamed_arguments",
+    "renamed_names",
+    "renamed_property",
+]
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 OLD_MODULES: Mapping[str, str] = {
+    "surefoot.curvature.linearised": "surefoot.curvature.operator",
+    "surefoot.curvature.gauss_newton": "surefoot.curvature.operator",
+    "surefoot.optim.csam": "surefoot.optim.sam",
+    "surefoot.optim.passes": "surefoot.optim.base",
+    "surefoot.training.loggers": "surefoot.training.tracker",
+    "surefoot.training.api": "surefoot.training.run",
+    "surefoot.training.examples": "surefoot.runs.writer",
+    "surefoot.training.best": "surefoot.training.loop",
+    "surefoot.training.state": "surefoot.training.assemble",
+    "surefoot.studies.gather": "surefoot.studies.folder",
+    "surefoot.reports.api": "surefoot.reports.page",
+    "surefoot.reports.places": "surefoot.reports.runs",
+    "surefoot.reports.figures.colours": "surefoot.reports.figures.legend",
+    "surefoot.reports.figures.portrait": "surefoot.reports.figures.panels",
+    "surefoot.data.pickles": "surefoot.data.formats",
     "surefoot.reports.frames": "surefoot.reports.runs",
     "surefoot.reports.page.png": "surefoot.reports.page.payload",
     "surefoot.reports.specs": "surefoot.reports.figures.compare",
@@ -41,14 +72,14 @@ OLD_MODULES: Mapping[str, str] = {
     "surefoot.losses.names": "surefoot.losses.registry",
     "surefoot.losses.squared_error": "surefoot.loss",
     "surefoot.models.deep_resnet": "surefoot.models.resnet",
-    "surefoot.models.layout": "surefoot.models.convolution",
+    "surefoot.models.layout": "surefoot.models.resnet",
     "surefoot.models.names": "surefoot.models.registry",
-    "surefoot.models.start": "surefoot.models.convolution",
+    "surefoot.models.start": "surefoot.models.resnet",
     "surefoot.optim.names": "surefoot.optim.registry",
     "surefoot.optim.rules": "surefoot.optim.base",
     "surefoot.posthoc.methods": "surefoot.posthoc.registry",
     "surefoot.reports.columns": "surefoot.runs.columns",
-    "surefoot.reports.figures.names": "surefoot.reports.figures.labels",
+    "surefoot.reports.figures.names": "surefoot.reports.figures.legend",
     "surefoot.reports.figures.paper_a": "surefoot.reports.figures.morosini2026",
     "surefoot.reports.figures.paper_b": "surefoot.reports.figures.tan2026",
     "surefoot.reports.figures.repaired": "surefoot.reports.figures.recalibration",
@@ -62,14 +93,14 @@ OLD_MODULES: Mapping[str, str] = {
     "surefoot.studies.crew": "surefoot.studies.workers",
     "surefoot.studies.host": "surefoot.studies.node_worker",
     "surefoot.studies.merge": "surefoot.studies.grid",
-    "surefoot.studies.parts": "surefoot.studies.preflight",
+    "surefoot.studies.parts": "surefoot.training.assemble",
     "surefoot.studies.roles": "surefoot.studies.spec",
     "surefoot.studies.statistics": "surefoot.statistics",
     "surefoot.training.cadence": "surefoot.training.schedule",
     "surefoot.training.checkpoint": "surefoot.runs.checkpoint",
     "surefoot.training.coupling": "surefoot.statistics",
     "surefoot.training.journal": "surefoot.runs.records",
-    "surefoot.training.lock": "surefoot.runs.lock",
+    "surefoot.training.lock": "surefoot.runs.records",
     "surefoot.training.members": "surefoot.training.spec",
     "surefoot.training.opened": "surefoot.training.loaded",
     "surefoot.training.overview": "surefoot.runs.reader",
@@ -110,6 +141,12 @@ OLD_NAMES: Mapping[str, Mapping[str, str]] = {
         "whole": "check_int",
     },
 }
+
+# Former name: current name. A longer name may follow either after a hyphen, as in "paper-a-table1" or "cores2-100".
+_ALIASES = {"paper-a": "morosini2026", "paper-b": "tan2026", "cores2": "cpu-small"}
+
+# Former key of a run's spec: current key. The ids of runs are hashes of the former spelling, so that they stay.
+_KEYS = {"rule": "optimizer"}
 
 
 def renamed_names(module: str, stacklevel: int = 3) -> Callable[[str], Any]:
@@ -177,7 +214,8 @@ def renamed_property(old: str, new: str) -> property:
 
 
 def install() -> None:
-    """Make the old modules importable; called once, by the package's root."""
+    """Make the old modules and the old errors importable; called once, by the package's root."""
+    vars(errors)["__getattr__"] = renamed_names(errors.__name__)  # here, since this module needs the errors
     if not any(isinstance(finder, _OldModules) for finder in sys.meta_path):
         sys.meta_path.append(_OldModules())
 
@@ -212,3 +250,98 @@ class _OldModule(ModuleType):
 
 def _warn(old: str, new: str, stacklevel: int = 3) -> None:
     warnings.warn(f"{old} is now {new}; the old name leaves in 0.3", DeprecationWarning, stacklevel=stacklevel)
+
+
+def current_keys(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The tables of a run's spec with current keys.
+
+    Args:
+        spec: Tables as in a spec or a part of one, in either spelling.
+
+    Returns:
+        The same tables under current keys, in the same order.
+
+    Raises:
+        BadInput: If a key is given in both spellings.
+
+    Example:
+        >>> current_keys({"rule": {"name": "sgd"}, "seed": 0})
+        {'optimizer': {'name': 'sgd'}, 'seed': 0}
+    """
+    both = next((former for former, current in _KEYS.items() if former in spec and current in spec), None)
+    if both is not None:
+        raise BadInput(f"{both!r} is the former name of {_KEYS[both]!r}; give {_KEYS[both]!r} alone")
+    return {_KEYS.get(key, key): value for key, value in spec.items()}
+
+
+def former_keys(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The tables of a run's spec with former keys, which the run's id is a hash of.
+
+    Args:
+        spec: Tables as in a spec or a part of one, with current keys.
+
+    Returns:
+        The same tables under former keys, in the same order.
+
+    Example:
+        >>> former_keys({"optimizer": {"name": "sgd"}, "seed": 0})
+        {'rule': {'name': 'sgd'}, 'seed': 0}
+    """
+    former = {current: name for name, current in _KEYS.items()}
+    return {former.get(key, key): value for key, value in spec.items()}
+
+
+def current_key(path: str) -> str:
+    """A dotted path in a spec with current keys.
+
+    Args:
+        path: A dotted path, in either spelling.
+
+    Returns:
+        The path with a current key.
+
+    Example:
+        >>> current_key("rule.lr"), current_key("data.train")
+        ('optimizer.lr', 'data.train')
+    """
+    first, dot, rest = path.strip().partition(".")
+    return _KEYS.get(first, first) + dot + rest
+
+
+def current_name(name: str) -> str:
+    """The current name of a study or scale.
+
+    Args:
+        name: Any name, former or current.
+
+    Returns:
+        The current name, or ``name`` itself if it has no alias.
+
+    Example:
+        >>> current_name("paper-a-table1"), current_name("cores2"), current_name("mine")
+        ('morosini2026-table1', 'cpu-small', 'mine')
+    """
+    return _replaced(name, _ALIASES)
+
+
+def former_name(name: str) -> str:
+    """The former name of a study or scale.
+
+    Args:
+        name: A current name.
+
+    Returns:
+        The former name, or ``name`` itself if the name has no alias.
+
+    Example:
+        >>> former_name("morosini2026-table1"), former_name("mine")
+        ('paper-a-table1', 'mine')
+    """
+    return _replaced(name, {current: former for former, current in _ALIASES.items()})
+
+
+def _replaced(name: str, names: dict[str, str]) -> str:
+    for given, wanted in names.items():
+        if name == given or name.startswith(f"{given}-"):
+            return wanted + name.removeprefix(given)
+    return name

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from surefoot.deprecated import renamed_names
-
 __all__ = ["BadInput", "MissingDependency", "RankLost", "RunLocked", "StorageFault", "SurefootError"]
 
 
@@ -43,7 +39,3 @@ class StorageFault(SurefootError, OSError):
     """The disk refused a write; no partial file is left under the final name."""
 
     exit_code = 4
-
-
-if not TYPE_CHECKING:  # a module's __getattr__ would hide wrong names from type checkers
-    __getattr__ = renamed_names(__name__)

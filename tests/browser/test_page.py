@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from surefoot.reports.api import report
+from surefoot.reports.page import report
 from surefoot.runs.records import encode
 from tests.reports.cases import HOSTILE, hostile_folder, shift_numbers, write_run
 

@@ -6,10 +6,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from surefoot.data import moments
 from surefoot.data.augment import crop_and_flip, uniforms
-from surefoot.data.moments import mean_and_std
-from surefoot.data.prepare import prepare
+from surefoot.data.prepare import mean_and_std, prepare
 from surefoot.data.sets import StoredData, load_set
 from surefoot.errors import BadInput
 from surefoot.seeds import derive, generator
@@ -46,7 +44,7 @@ def test_moments_are_numpys_in_every_block_size(rows, shape, kind, block, seed):
     chosen = draws.permutation(rows + 5)[:rows]
     data = StoredData("made", raw, np.arange(rows + 5) % 2, raw, np.arange(rows + 5) % 2, 2)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(moments, "_BLOCK", block)
+        patch.setattr("surefoot.data.prepare._BLOCK", block)
         for how in ("feature", "channel")[: 2 if len(shape) == 3 else 1]:
             mean, std = mean_and_std(raw, chosen, how == "channel")
             _, true_mean, true_std = whole(data, chosen, how)

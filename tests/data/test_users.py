@@ -8,7 +8,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import surefoot as sf
 from surefoot import dataset
-from surefoot.data.moments import mean_and_std
+from surefoot.data.prepare import mean_and_std
 from surefoot.data.sets import load_set
 from surefoot.losses import as_objective
 from surefoot.training.loop import Batches, train

@@ -10,7 +10,7 @@ from surefoot.ensembles import mean_predictions
 from surefoot.ensembles.registry import ENSEMBLES
 from surefoot.errors import BadInput
 from surefoot.studies.plan import cost_of
-from surefoot.studies.preflight import check_parts
+from surefoot.training.assemble import check_parts
 from surefoot.training.loaded import open_run
 from surefoot.training.run import run
 from surefoot.training.spec import spec_of

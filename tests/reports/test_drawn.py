@@ -9,18 +9,16 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 
-from surefoot.reports.figures.colours import looks
 from surefoot.reports.figures.compare import census, compare
 from surefoot.reports.figures.confidence import confidence
-from surefoot.reports.figures.labels import rate_text, run_text, seeds_text, setting_text
+from surefoot.reports.figures.legend import looks, rate_text, run_text, seeds_text, setting_text
 from surefoot.reports.figures.morosini2026 import dynamics, method, portraits
 from surefoot.reports.figures.mpl_style import draw_key, draw_panel, new_figure, sample
 from surefoot.reports.figures.panels import PANELS
 from surefoot.reports.figures.recalibration import draw_recalibration, settings_named
 from surefoot.reports.figures.severities import shift_figure
 from surefoot.reports.figures.tan2026 import ascent, temperature
-from surefoot.reports.places import Place
-from surefoot.reports.runs import read_run
+from surefoot.reports.runs import Place, read_run
 from surefoot.reports.trajectory import draw_trajectories
 from surefoot.runs.records import encode
 from tests.reports.cases import frame, reading, shift_numbers, write_run

@@ -10,16 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from surefoot.reports.figures.colours import PALETTE, looks, setting_looks
 from surefoot.reports.figures.compare import compare, not_beaten, settings
 from surefoot.reports.figures.curves import confidence_curve, curve, mean_curve
 from surefoot.reports.figures.downsample import downsample, evenly
+from surefoot.reports.figures.legend import PALETTE, looks, setting_looks
 from surefoot.reports.figures.morosini2026 import horizons, method
-from surefoot.reports.figures.panels import PANELS, drawn, wanted
-from surefoot.reports.figures.portrait import correlations, horizon, portrait
+from surefoot.reports.figures.panels import PANELS, correlations, drawn, horizon, portrait, wanted
 from surefoot.reports.figures.tan2026 import sweeps
-from surefoot.reports.places import Place, places
-from surefoot.reports.runs import read_frames, read_run
+from surefoot.reports.runs import Place, places, read_frames, read_run
 from tests.reports.cases import write_run
 
 values = st.one_of(st.floats(-1e6, 1e6), st.just(math.nan))

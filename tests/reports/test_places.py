@@ -5,7 +5,7 @@ import os
 import pytest
 
 from surefoot.reports.page import payload
-from surefoot.reports.places import places
+from surefoot.reports.runs import places
 from surefoot.runs.records import canonical
 from tests.reports.cases import write_run
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from surefoot.reports.figures.shift import under_shift
-from surefoot.reports.places import places
-from surefoot.reports.runs import read_run
+from surefoot.reports.runs import places, read_run
 from tests.reports.cases import shift_numbers, write_run
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import surefoot as sf
 from surefoot.errors import BadInput, MissingDependency
-from surefoot.runs.lock import locked
+from surefoot.runs.records import locked
 from surefoot.studies import workers as worker_processes
 from surefoot.studies.folder import StudyFolder
 from surefoot.studies.node_worker import NodeWorker, files_of, put_files

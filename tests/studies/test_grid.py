@@ -320,7 +320,7 @@ def test_shipped_studies_expand_at_every_scale(path):
 @pytest.mark.filterwarnings("ignore:gamma")  # Figure S6 of Tan et al. (2026) goes beyond Theorem 3
 def test_shipped_studies_name_parts_that_exist():
     """Models, losses, rules and ensembles with their options, as a worker checks them before the first run."""
-    from surefoot.studies.preflight import check_parts
+    from surefoot.training.assemble import check_parts
 
     known = set()
     for path in SHIPPED:

@@ -10,7 +10,7 @@ from scipy import stats
 from surefoot.errors import BadInput
 from surefoot.runs.records import JOURNAL, Journal
 from surefoot.statistics import correlated, partial
-from surefoot.studies.gather import GatheredRun, GatheredStudy
+from surefoot.studies.folder import GatheredRun, GatheredStudy
 from surefoot.studies.measures import check_measure, heading, measure
 from surefoot.studies.spec import TableSpec
 from surefoot.studies.tables import tables_of

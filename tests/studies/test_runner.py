@@ -19,8 +19,7 @@ from surefoot.errors import BadInput, StorageFault
 from surefoot.runs.records import encode, read_journal
 from surefoot.studies import worker
 from surefoot.studies import workers as worker_processes
-from surefoot.studies.folder import StudyFolder
-from surefoot.studies.gather import gather
+from surefoot.studies.folder import StudyFolder, gather
 from surefoot.studies.plan import DatasetIndex, make_plan
 from surefoot.studies.render import render
 from surefoot.studies.runner import Runner, Silent, Task, WorkerFault

@@ -5,8 +5,8 @@ import json
 import pytest
 
 import surefoot as sf
+from surefoot.deprecated import current_name, former_name
 from surefoot.errors import BadInput
-from surefoot.spellings import current_name, former_name
 from surefoot.studies.folder import default_folder
 from surefoot.studies.grid import places
 from surefoot.studies.spec import study_of

@@ -37,7 +37,7 @@ def demo(
     import time
 
     from surefoot.cli.terminal import progress_bar, terminal
-    from surefoot.reports.api import report
+    from surefoot.reports.page import report
     from surefoot.reports.trajectory import save_trajectories
     from surefoot.runs.records import read_journal
     from surefoot.studies.folder import StudyFolder

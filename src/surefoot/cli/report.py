@@ -20,8 +20,8 @@ def report(
 
     from surefoot.cli.terminal import check_folder
     from surefoot.errors import BadInput
-    from surefoot.reports.api import report as write
     from surefoot.reports.page import payload
+    from surefoot.reports.page import report as write
     from surefoot.text import plain
 
     if json_:

@@ -27,8 +27,7 @@ def status(
     if not runs:
         raise BadInput(f"there is no run in {str(folder)!r}; runs are made by surefoot train SPEC.toml --out DIR")
     if figure is not None:
-        from surefoot.reports.places import places
-        from surefoot.reports.runs import read_run
+        from surefoot.reports.runs import places, read_run
         from surefoot.reports.trajectory import save_trajectories
         from surefoot.runs.records import JOURNAL, read_journal
 

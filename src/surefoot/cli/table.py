@@ -19,8 +19,7 @@ def table(
 ) -> None:
     """Print a study's tables: means and standard deviations, correlations, hypotheses, paired tests."""
     from surefoot.errors import BadInput
-    from surefoot.studies.folder import default_folder
-    from surefoot.studies.gather import gather
+    from surefoot.studies.folder import default_folder, gather
     from surefoot.studies.render import FORMATS, render
     from surefoot.studies.spec import read_study
     from surefoot.studies.tables import tables_of

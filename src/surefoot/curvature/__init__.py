@@ -4,11 +4,10 @@ from typing import TYPE_CHECKING
 
 from surefoot.curvature.batch_sharpness import BatchSharpness, batch_sharpness
 from surefoot.curvature.directions import PathPoint, curvature_along_sam, rayleigh
-from surefoot.curvature.gauss_newton import GaussNewton
 from surefoot.curvature.hessian import Hessian
 from surefoot.curvature.jacobian import jacobian_norms
 from surefoot.curvature.lanczos import Eigenpairs
-from surefoot.curvature.operator import Operator
+from surefoot.curvature.operator import GaussNewton, Operator
 from surefoot.curvature.sharpness import Sharpness, SharpnessReading
 from surefoot.curvature.trace import Density, Trace, spectral_density, trace
 from surefoot.deprecated import renamed_names

@@ -10,10 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from surefoot.curvature.chunks import Data, plain_mode
-from surefoot.curvature.gauss_newton import GaussNewton
+from surefoot.curvature.chunks import Data, check_repeatable, plain_mode
 from surefoot.curvature.hessian import Hessian
-from surefoot.curvature.linearised import check_repeatable
+from surefoot.curvature.operator import GaussNewton
 from surefoot.curvature.problem import select
 from surefoot.errors import BadInput
 from surefoot.loss import LossLike, as_loss

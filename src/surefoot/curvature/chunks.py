@@ -1,17 +1,18 @@
-"""A model on data, a chunk of examples at a time, evaluated so that the model does not change."""
+"""A model on data, a chunk of examples at a time, evaluated so that the model does not change; graphs that are kept."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -19,7 +20,22 @@ from surefoot.errors import BadInput
 from surefoot.forward import evaluating
 from surefoot.validation import check_int
 
-__all__ = ["Data", "frozen", "plain_mode", "saved_bytes", "ties_rows", "uncompiled"]
+__all__ = [
+    "Data",
+    "Forward",
+    "Retained",
+    "check_logits",
+    "check_repeatable",
+    "frozen",
+    "model_forward",
+    "plain_mode",
+    "saved_bytes",
+    "ties_rows",
+    "uncompiled",
+]
+
+Forward = Callable[[Sequence[Tensor]], Tensor]
+Graph = TypeVar("Graph")
 
 # A model's modes, hooks and parameters are swapped while it is used, and forward mode has one level for all threads.
 _LOCK = threading.RLock()
@@ -260,3 +276,113 @@ def saved_bytes(parameters: list[Tensor]) -> Iterator[list[int]]:
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         yield total
+
+
+def model_forward(model: nn.Module, names: Sequence[str], inputs: Tensor) -> Forward:
+    """The model on ``inputs`` as a function of the named parameters; tied weights move together.
+
+    Args:
+        model: the model.
+        names: names of the parameters, in the order of the function's tensors.
+        inputs: (b, ...).
+
+    Returns:
+        A function from tensors to logits.
+    """
+    return lambda tensors: functional_call(model, dict(zip(names, tensors, strict=True)), (inputs,))
+
+
+def check_logits(logits: Tensor) -> Tensor:
+    """Refuse logits of another shape than (b, k).
+
+    Args:
+        logits: what the model returned.
+
+    Returns:
+        ``logits``.
+
+    Raises:
+        BadInput: if ``logits`` is no tensor of two dimensions.
+    """
+    if not isinstance(logits, Tensor) or logits.ndim != 2:
+        shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+        raise BadInput(f"the model must map inputs to logits of shape (n, k); got {shape}")
+    return logits
+
+
+def check_repeatable(model: nn.Module, data: Data, batch_norm: str, rows: int = 64) -> int:
+    """Refuse a model that is random in eval mode: two passes over a few rows must agree.
+
+    Args:
+        model: the model.
+        data: the data.
+        batch_norm: as of `frozen`.
+        rows: number of rows to use.
+
+    Returns:
+        The number of classes k.
+
+    Raises:
+        BadInput: if the model fails on the inputs, returns no logits, or the passes disagree.
+    """
+    few = data.inputs[:rows]
+    with frozen(model, batch_norm), torch.no_grad():
+        try:
+            first, second = check_logits(model(few)), model(few)
+        except (BadInput, torch.OutOfMemoryError):
+            raise
+        except Exception as error:
+            message = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise BadInput(
+                f"the model must map the inputs to logits; given {few.dtype} of shape {tuple(few.shape)}, it failed: "
+                f"{message}; convert or reshape the inputs"
+            ) from error
+    same = torch.equal(first, second) or torch.allclose(first, second, rtol=1e-5, atol=1e-6, equal_nan=True)
+    if not same:
+        raise BadInput(
+            "the model is random even in eval mode: two passes over the same inputs differ; freeze its noise "
+            "(a fixed mask or sample) before its curvature is measured"
+        )
+    return first.shape[1]
+
+
+class Retained(Generic[Graph]):
+    """Graphs of chunks, kept between products as far as memory allows.
+
+    Args:
+        memory: maximum of bytes.
+        chunk_bytes: bytes of one graph.
+
+    Example:
+        >>> kept = Retained(memory=10, chunk_bytes=10)
+        >>> kept.get(0, lambda: "graph"), kept.get(0, lambda: "another graph")
+        ('graph', 'graph')
+    """
+
+    def __init__(self, memory: int, chunk_bytes: float) -> None:
+        self._room = int(memory / max(chunk_bytes, 1))
+        self._kept: dict[int, Graph] = {}
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"_room": self._room, "_kept": {}}  # a copy's graphs would belong to the original
+
+    def clear(self) -> None:
+        """Discard all graphs."""
+        self._kept.clear()
+
+    def get(self, index: int, build: Callable[[], Graph]) -> Graph:
+        """The kept graph of a chunk, or a new graph, which is kept if there is room.
+
+        Args:
+            index: number of the chunk.
+            build: makes a new graph.
+
+        Returns:
+            The graph.
+        """
+        if index in self._kept:
+            return self._kept[index]
+        graph = build()
+        if len(self._kept) < self._room:
+            self._kept[index] = graph
+        return graph

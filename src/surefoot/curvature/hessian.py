@@ -9,9 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from surefoot.curvature.chunks import plain_mode
-from surefoot.curvature.linearised import Forward, Retained, check_logits, probe
-from surefoot.curvature.operator import Operator
+from surefoot.curvature.chunks import Forward, Retained, check_logits, plain_mode
+from surefoot.curvature.operator import Operator, differentiable_twice, probe
 from surefoot.curvature.problem import Problem, add_into, split
 from surefoot.deprecated import renamed_arguments
 from surefoot.errors import BadInput
@@ -74,14 +73,17 @@ class Hessian(Operator):
             "batch_norm": batch_norm,
         }
         self._problem = Problem(model, inputs, labels, loss, **settings, ranks=ranks)
-        if not self._problem.twice:
+        rows = self._problem.forward(self._problem.data.inputs[:2])
+        with self._problem.frozen():
+            twice = differentiable_twice(rows, self._problem.tensors)
+        if not twice:
             raise BadInput(
                 "the model has an operation that cannot be differentiated twice, so its Hessian cannot be had; "
                 "replace it (for attention, take the 'math' backend), or use GaussNewton"
             )
         super().__init__(self._problem.dim, self._problem.tensors[0], {"matrix": "hessian", **self._problem.facts})
         with self._problem.frozen():
-            _check_symmetric(self._problem.forward(self._problem.data.inputs[:2]), self._problem.tensors)
+            _check_symmetric(rows, self._problem.tensors)
         row = self._problem.row_bytes(self._build)
         self._retained: Retained[Gradient] = Retained(memory, row * self._problem.data.rows)
 

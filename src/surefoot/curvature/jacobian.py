@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, jacrev, vmap
 
-from surefoot.curvature.chunks import Data, frozen, ties_rows
-from surefoot.curvature.linearised import check_logits, check_repeatable, model_forward
+from surefoot.curvature.chunks import Data, check_logits, check_repeatable, frozen, model_forward, ties_rows
 from surefoot.curvature.problem import leaves, select
 from surefoot.deprecated import renamed_arguments
 from surefoot.errors import BadInput

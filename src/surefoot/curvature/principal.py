@@ -17,8 +17,7 @@ from torch.func import functional_call
 
 from surefoot.curvature.chunks import Data, frozen
 from surefoot.curvature.lanczos import Eigenpairs
-from surefoot.curvature.linearised import Linearised, differentiable_twice
-from surefoot.curvature.operator import Operator
+from surefoot.curvature.operator import Linearised, Operator, differentiable_twice
 from surefoot.curvature.problem import add_into, leaves, mean_divisor, split
 from surefoot.errors import BadInput
 from surefoot.loss import Loss

@@ -11,14 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from surefoot.curvature.chunks import Data, frozen, saved_bytes, ties_rows
-from surefoot.curvature.linearised import (
-    Forward,
-    check_repeatable,
-    differentiable_twice,
-    model_forward,
-    prefers_forward_mode,
-)
+from surefoot.curvature.chunks import Data, Forward, check_repeatable, frozen, model_forward, saved_bytes, ties_rows
 from surefoot.errors import BadInput
 from surefoot.loss import Loss, LossLike, as_loss
 from surefoot.ranks import ALONE, Ranks, all_ranks, unwrapped
@@ -157,8 +150,6 @@ class Problem:
         classes: k.
         weight: of one row: 1/n for the mean, n the number of rows of all ranks (or their class weights); 1 for the sum.
         ranks: over which products are summed.
-        twice: whether the model's graph can be differentiated twice.
-        prefers_forward_mode: whether J v is cheaper by forward mode.
 
     Raises:
         BadInput: if an argument is invalid, or the model is random in eval mode.
@@ -229,10 +220,6 @@ class Problem:
         if batch_size is None and not tied:
             rows = _CHUNK_BYTES / max(self.row_bytes(lambda forward, _: forward(self.tensors)), 1)
             self.data = replace(self.data, rows=max(1, min(len(self.data), int(rows))))
-        few = self.forward(self.data.inputs[:2])
-        with self.frozen():
-            self.twice = differentiable_twice(few, self.tensors)
-            self.prefers_forward_mode = prefers_forward_mode(model, few, self.tensors)
 
     def row_bytes(self, build: Callable[[Forward, Tensor | None], object]) -> float:
         """Bytes that a graph saves for each row, estimated by building the graph for two rows and for four.

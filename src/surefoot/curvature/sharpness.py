@@ -9,10 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from surefoot.curvature.chunks import Data, frozen, plain_mode, ties_rows
-from surefoot.curvature.gauss_newton import GaussNewton
+from surefoot.curvature.chunks import Data, check_repeatable, frozen, plain_mode, ties_rows
 from surefoot.curvature.lanczos import Eigenpairs, start_vectors
-from surefoot.curvature.linearised import check_repeatable
+from surefoot.curvature.operator import GaussNewton
 from surefoot.curvature.principal import PrincipalGaussNewton, first_dense, own_names, principal_directions, share_seen
 from surefoot.curvature.problem import layout, select
 from surefoot.deprecated import renamed_arguments

@@ -16,7 +16,6 @@ from pathlib import Path
 import numpy as np
 
 from surefoot.data.formats import Arrays, read_idx, unpacked
-from surefoot.data.moments import mean_and_std
 from surefoot.data.registry import DATASETS
 from surefoot.data.sets import load_set
 from surefoot.errors import BadInput, StorageFault
@@ -107,8 +106,10 @@ def _check_digest(name: str, arrays: Arrays) -> None:
         return
     means, stds, per_class = DIGESTS[name]
     images, labels = arrays[0], arrays[1]
-    found = mean_and_std(images, np.arange(len(images)), per_channel=True)
-    if not np.allclose(found, (means, stds), atol=1e-6):
+    from surefoot.data.prepare import mean_and_std  # imports torch, which other data sets do not need
+
+    moments = mean_and_std(images, np.arange(len(images)), per_channel=True)
+    if not np.allclose(moments, (means, stds), atol=1e-6):
         raise BadInput(f"{name}: the images are not the published ones: their channel means differ; fetch it again")
     counts = np.bincount(labels)
     if not (counts == per_class).all():

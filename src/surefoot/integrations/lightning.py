@@ -11,8 +11,7 @@ from torch.optim import Optimizer
 from surefoot.dataset import DatasetLike
 from surefoot.errors import BadInput, MissingDependency
 from surefoot.integrations.options import Options, check_callback_options, own_rows
-from surefoot.training.loggers import numbers_of
-from surefoot.training.tracker import Tracker
+from surefoot.training.tracker import Tracker, numbers_of
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer

@@ -10,7 +10,7 @@ from typing import Any
 
 from surefoot.errors import BadInput, MissingDependency
 from surefoot.files import replace_file
-from surefoot.training.loggers import Logger, numbers_of
+from surefoot.training.tracker import Logger, numbers_of
 from surefoot.validation import as_path
 
 __all__ = ["CSVLogger", "Logger", "TensorBoardLogger", "numbers_of"]

@@ -12,8 +12,7 @@ from surefoot.dataset import Dataset, DatasetLike, as_dataset
 from surefoot.errors import BadInput
 from surefoot.loss import LossLike
 from surefoot.ranks import all_ranks
-from surefoot.training.loggers import Logger
-from surefoot.training.tracker import Schedule
+from surefoot.training.tracker import Logger, Schedule
 from surefoot.validation import check_options
 
 __all__ = ["Options", "check_callback_options", "own_rows"]

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d, pad, relu
 
 from surefoot.errors import BadInput
-from surefoot.models.convolution import channels_last, he_normal
+from surefoot.models.resnet import channels_last, he_normal
 
 __all__ = ["PyramidNet"]
 

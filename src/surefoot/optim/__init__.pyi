@@ -3,10 +3,9 @@ from torch.optim import SGD, AdamW
 from surefoot.optim import schedules
 from surefoot.optim.bsam import BSAM
 from surefoot.optim.bulk import BulkSGD, DomSGD
-from surefoot.optim.csam import CSAM, OuterLoss, confidence_weight
 from surefoot.optim.gd import GD
 from surefoot.optim.muon import Muon, orthogonalise
-from surefoot.optim.sam import ASAM, SAM, VASSO
+from surefoot.optim.sam import ASAM, CSAM, SAM, VASSO, OuterLoss, confidence_weight
 from surefoot.optim.two_pass import TwoPass
 
 __all__ = [

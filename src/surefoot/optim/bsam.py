@@ -10,8 +10,17 @@ import torch
 from torch import Tensor
 
 from surefoot.errors import BadInput
-from surefoot.optim.base import BaseOptimizer, betas_of, total_norm
-from surefoot.optim.passes import Closure, Leftovers, fresh_gradients, random_state, replayed, stored
+from surefoot.optim.base import (
+    BaseOptimizer,
+    Closure,
+    Leftovers,
+    betas_of,
+    fresh_gradients,
+    random_state,
+    replayed,
+    stored,
+    total_norm,
+)
 from surefoot.validation import check_non_negative, check_positive
 
 __all__ = ["BSAM"]

@@ -13,8 +13,7 @@ from torch import Tensor
 
 from surefoot.curvature.lanczos import Eigenpairs
 from surefoot.errors import BadInput
-from surefoot.optim.base import BaseOptimizer
-from surefoot.optim.passes import Closure
+from surefoot.optim.base import BaseOptimizer, Closure
 from surefoot.validation import check_int, check_non_negative
 
 __all__ = ["BulkSGD", "DomSGD"]

@@ -11,8 +11,7 @@ from torch import Tensor
 from torch.optim.adamw import adamw
 
 from surefoot.errors import BadInput
-from surefoot.optim.base import BaseOptimizer, betas_of, check_groups
-from surefoot.optim.passes import Closure
+from surefoot.optim.base import BaseOptimizer, Closure, betas_of, check_groups
 from surefoot.validation import check_non_negative
 
 __all__ = ["Muon", "orthogonalise"]

@@ -59,7 +59,7 @@ OPTIMIZERS: dict[str, OptimizerEntry] = table(
                 "Li and Giannakis", 2023, "Enhancing Sharpness-Aware Optimization Through Variance Suppression"
             ),
         ),
-        OptimizerEntry("csam", "surefoot.optim.csam:CSAM", given=("base",), gradients=2, citation=TAN2026),
+        OptimizerEntry("csam", "surefoot.optim.sam:CSAM", given=("base",), gradients=2, citation=TAN2026),
         OptimizerEntry(
             "bulk", "surefoot.optim.bulk:BulkSGD", given=("params", "operator"), directions={"k": 5, "refresh": 1},
             citation=_SONG2025,

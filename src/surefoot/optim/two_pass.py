@@ -13,8 +13,17 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from surefoot.errors import BadInput
-from surefoot.optim.base import BaseOptimizer, check_groups, total_norm
-from surefoot.optim.passes import Closure, Leftovers, fresh_gradients, random_state, replayed, stored
+from surefoot.optim.base import (
+    BaseOptimizer,
+    Closure,
+    Leftovers,
+    check_groups,
+    fresh_gradients,
+    random_state,
+    replayed,
+    stored,
+    total_norm,
+)
 from surefoot.validation import check_non_negative
 
 __all__ = ["Ascent", "TwoPass", "entropy_coefficients"]

@@ -11,7 +11,7 @@ import numpy as np
 
 from surefoot.errors import BadInput
 from surefoot.files import replace_file
-from surefoot.reports.figures.colours import PALETTE
+from surefoot.reports.figures.legend import PALETTE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

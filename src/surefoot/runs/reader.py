@@ -14,11 +14,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeGuard
 
+from surefoot.deprecated import current_keys
 from surefoot.errors import BadInput
 from surefoot.files import open_file
 from surefoot.runs.columns import Columns, columns_of, complete_lines
 from surefoot.runs.records import ARRAYS, JOURNAL, MAX_TABLE, TIMINGS, Record, decode, read_json
-from surefoot.spellings import current_keys
 
 __all__ = ["RunReader", "number", "overview", "read_result", "run_folders", "table"]
 

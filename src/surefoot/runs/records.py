@@ -1,25 +1,29 @@
-"""Records as lines of text, and the journals that hold them.
+"""Records as lines of text, the journals that hold them, and the lock of a run's folder. Needs no torch.
 
 A record is one JSON object with a checksum and bit-exact floats. A journal is append-only; its reader returns exactly
-the complete records before the first corruption.
+the complete records before the first corruption. The lock is the kernel's (``flock``), which releases the lock of a
+process that dies, so that one process trains the run at a time.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import math
 import os
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from surefoot.errors import BadInput, StorageFault
+from surefoot.errors import BadInput, RunLocked, StorageFault
 from surefoot.files import open_regular, read_file
 
 __all__ = [
     "ARRAYS",
     "JOURNAL",
+    "LOCK",
     "MAX_TABLE",
     "RUN_FILES",
     "TIMINGS",
@@ -29,6 +33,8 @@ __all__ = [
     "decode",
     "decode_nonfinite",
     "encode",
+    "is_locked",
+    "locked",
     "read_journal",
     "read_json",
     "read_to",
@@ -40,6 +46,7 @@ RUN_FILES = (
     "spec.json", "facts.json", "result.json", "examples.json", "journal.jsonl", "arrays.jsonl", "timings.jsonl",
     "state-a.safetensors", "state-b.safetensors", "best.safetensors", "lock",
 )  # fmt: skip
+LOCK = "lock"
 MAX_TABLE = 1 << 20  # bytes of spec.json, facts.json or result.json
 
 Record = dict[str, Any]
@@ -322,3 +329,56 @@ class Journal:
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the lock of a run inside a ``with`` block.
+
+    Args:
+        folder: The run's folder, which exists.
+
+    Yields:
+        None, while the lock is held.
+
+    Raises:
+        RunLocked: If another process holds the lock.
+        BadInput: If the folder or the lock file is a link, or the lock file is not regular.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder, locked(Path(folder)):
+        ...     is_locked(Path(folder))
+        True
+    """
+    handle = open_regular(folder / LOCK, os.O_RDWR | os.O_CREAT)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise RunLocked(f"another process is running {folder.name}; wait for it, or stop it") from error
+        yield
+    finally:
+        os.close(handle)
+
+
+def is_locked(folder: Path) -> bool:
+    """Whether a process holds the lock of a run now.
+
+    Args:
+        folder: The run's folder, which may not exist.
+
+    Returns:
+        True if the lock is held; False also if the folder or the lock file cannot be opened.
+    """
+    try:
+        handle = open_regular(folder / LOCK)
+    except (OSError, BadInput):  # `locked` raises a clear error in this case
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(handle)
+    return False

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from surefoot.data.sets import data_folder
-from surefoot.studies.folder import StudyFolder
-from surefoot.studies.gather import gather
+from surefoot.studies.folder import StudyFolder, gather
 from surefoot.studies.plan import DatasetIndex, make_plan
 from surefoot.studies.runner import Runner, Show, Task
 from surefoot.studies.spec import StudySpec, read_study, study_of

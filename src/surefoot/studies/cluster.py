@@ -20,7 +20,7 @@ from typing import Any
 
 from surefoot.errors import BadInput, MissingDependency, RunLocked
 from surefoot.files import make_folder
-from surefoot.runs.lock import locked
+from surefoot.runs.records import locked
 from surefoot.studies.node_worker import Files, NodeWorker, files_of, put_files
 
 __all__ = ["RayWorker", "RayWorkers", "ray_workers"]

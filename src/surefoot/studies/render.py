@@ -27,7 +27,7 @@ def render(tables: Sequence[Table], how: str) -> str:
     return FORMATS[how](tables)
 
 
-def _each(one: Callable[[Table], str]) -> Callable[[Sequence[Table]], str]:
+def _joined(one: Callable[[Table], str]) -> Callable[[Sequence[Table]], str]:
     return lambda tables: "\n\n".join(one(table) for table in tables)
 
 
@@ -139,9 +139,9 @@ def _json(tables: Sequence[Table]) -> str:
 
 
 FORMATS: dict[str, Callable[[Sequence[Table]], str]] = {
-    "text": _each(_text),
-    "markdown": _each(_markdown),
-    "latex": _each(_latex),
+    "text": _joined(_text),
+    "markdown": _joined(_markdown),
+    "latex": _joined(_latex),
     "csv": _csv,
     "json": _json,
 }

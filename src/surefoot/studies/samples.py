@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from surefoot.errors import BadInput
-from surefoot.studies.gather import GatheredStudy
+from surefoot.studies.folder import GatheredStudy
 from surefoot.studies.measures import quantities_of
 from surefoot.studies.spec import TableSpec, roles_of, row_label
 from surefoot.validation import suggest

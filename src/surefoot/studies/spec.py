@@ -10,9 +10,9 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from surefoot.deprecated import current_key, current_keys, current_name, former_name
 from surefoot.errors import BadInput
 from surefoot.metrics.registry import check_validation
-from surefoot.spellings import current_key, current_keys, current_name, former_name
 from surefoot.studies.measures import check_measure
 from surefoot.training.spec import read_toml
 from surefoot.training.spec_errors import clear_error

@@ -10,7 +10,7 @@ from typing import Any
 
 from surefoot.errors import BadInput
 from surefoot.statistics import Summary, correlated, holm, paired_t, sign_flips, spearman, summarise
-from surefoot.studies.gather import GatheredStudy
+from surefoot.studies.folder import GatheredStudy
 from surefoot.studies.measures import heading, shown_stop, with_sharpness
 from surefoot.studies.samples import Row, rows_of
 from surefoot.studies.spec import TableSpec, check_baseline, roles_of, table_of

@@ -57,7 +57,7 @@ def _leave(number: int, frame: FrameType | None) -> None:
 def _check(order: Mapping[str, Any]) -> dict[str, Any]:
     """Try to build the parts of the specs in an order, and report the first that cannot be built."""
     from surefoot.errors import SurefootError
-    from surefoot.studies.preflight import check_parts
+    from surefoot.training.assemble import check_parts
     from surefoot.training.spec import spec_of
 
     try:

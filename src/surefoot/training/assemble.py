@@ -1,16 +1,17 @@
-"""Builds the parts of a run from its spec: model, objective, optimizer, batches and tracker."""
+"""Builds the parts of a run from its spec (model, objective, optimizer, batches, tracker), and packs their state."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from surefoot.curvature import Sharpness
+from surefoot.curvature.lanczos import Eigenpairs
 from surefoot.data.prepare import Prepared
 from surefoot.dataset import Dataset
 from surefoot.ensembles.objective import EnsembleObjective
@@ -27,11 +28,11 @@ from surefoot.ranks import ALONE, Ranks
 from surefoot.seeds import reseed
 from surefoot.training.loop import Batches
 from surefoot.training.schedule import GROUPS, Every, Logarithmic
-from surefoot.training.spec import CadenceSpec, RunSpec
+from surefoot.training.spec import CadenceSpec, RunSpec, members_of
 from surefoot.training.tracker import Tracker
 from surefoot.validation import check_int
 
-__all__ = ["Assembled", "assemble", "fresh_model", "network_of", "objective_of"]
+__all__ = ["Assembled", "assemble", "check_parts", "fresh_model", "network_of", "objective_of", "pack", "unpack"]
 
 
 @dataclass(frozen=True)
@@ -200,3 +201,96 @@ def _factor(spec: RunSpec, steps: int) -> Callable[[int], float]:
     elif s.name == "step":
         inner = schedules.stepped(s.milestones, s.factor)
     return schedules.warm_up(s.warm_up, inner) if s.warm_up else inner
+
+
+class _NoCurvature:
+    """Stands for the curvature of a training loss while an optimizer that uses curvature is built."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.parameters: Mapping[str, Tensor] = {n: p for n, p in model.named_parameters() if p.requires_grad}
+
+    def top(self, k: int, tol: float, start: Tensor | None, *, max_products: int) -> Eigenpairs:
+        """Never called: the optimizer is built and discarded."""
+        raise AssertionError("an optimizer must not ask for curvature while it is built")
+
+
+def check_parts(spec: RunSpec, shape: tuple[int, ...], classes: int) -> None:
+    """Check before any run that its parts can be built, without memory: on the ``meta`` device.
+
+    Args:
+        spec: the run.
+        shape: shape of one example as the network receives it.
+        classes: number of classes.
+
+    Raises:
+        BadInput: if a part cannot be built with its options. Other errors of constructors pass through.
+    """
+    if spec.ensemble is not None and spec.ensemble.name == "deep":
+        members_of(spec)
+    objective = objective_of(spec, Facts(1, classes, torch.tensor))
+    with torch.device("meta"):
+        model = network_of(spec, objective, shape, classes)
+    build_optimizer(spec.optimizer.name, model, spec.optimizer.options, lambda: _NoCurvature(model))
+
+
+def pack(
+    model: nn.Module, optimizer: Optimizer, tracker: Tracker, objective: Objective
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Collect the state with which a run is resumed.
+
+    Args:
+        model: The network.
+        optimizer: Its optimizer.
+        tracker: Its tracker.
+        objective: Its objective.
+
+    Returns:
+        Tensors by name, and the rest of the state as values that JSON can hold.
+    """
+    tensors = {f"model/{name}": value.clone() for name, value in model.state_dict().items()}
+    tensors |= {f"loss/{name}": value.clone() for name, value in objective.state_dict().items()}
+    state = optimizer.state_dict()
+    plain: dict[str, dict[str, Any]] = {}
+    for index, entry in state["state"].items():
+        for name, value in entry.items():
+            if isinstance(value, Tensor):
+                tensors[f"rule/{index}/{name}"] = value.clone()
+            else:
+                plain.setdefault(str(index), {})[name] = value
+    track = tracker.state_dict()
+    tensors |= {f"tracker/{name}": value for name, value in track.items() if isinstance(value, Tensor)}
+    numbers = {name: value for name, value in track.items() if not isinstance(value, Tensor)}
+    return tensors, {"rule": {"groups": state["param_groups"], "plain": plain}, "tracker": numbers}
+
+
+def unpack(
+    model: nn.Module,
+    optimizer: Optimizer,
+    tracker: Tracker,
+    objective: Objective,
+    tensors: Mapping[str, Tensor],
+    plain: Mapping[str, Any],
+) -> None:
+    """Restore the state that `pack` collected.
+
+    Args:
+        model: The network, whose weights are replaced.
+        optimizer: The optimizer, whose state is replaced.
+        tracker: The tracker, whose state is replaced.
+        objective: The objective, whose state is replaced.
+        tensors: Tensors by name.
+        plain: The rest of the state.
+    """
+    model.load_state_dict(_under(tensors, "model/"))
+    objective.load_state_dict(_under(tensors, "loss/"))
+    state: dict[int, dict[str, Any]] = {int(index): dict(entry) for index, entry in plain["rule"]["plain"].items()}
+    for name, value in _under(tensors, "rule/").items():
+        index, _, key = name.partition("/")
+        state.setdefault(int(index), {})[key] = value
+    optimizer.load_state_dict({"state": state, "param_groups": plain["rule"]["groups"]})
+    tracker.load_state_dict({**_under(tensors, "tracker/"), **plain["tracker"]})
+
+
+def _under(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The tensors whose names begin with ``prefix``, without the prefix."""
+    return {name.removeprefix(prefix): torch.as_tensor(t) for name, t in tensors.items() if name.startswith(prefix)}

@@ -12,7 +12,7 @@ import contextlib
 import os
 import platform
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -24,25 +24,23 @@ from numpy.typing import NDArray
 
 import surefoot
 from surefoot.data.prepare import Prepared, prepare
-from surefoot.data.sets import load_set
+from surefoot.data.sets import data_folder, load_set
 from surefoot.errors import BadInput
 from surefoot.ranks import Ranks, all_ranks
 from surefoot.runs.checkpoint import load_newest
 from surefoot.runs.reader import read_result
 from surefoot.runs.records import JOURNAL, decode_nonfinite, read_journal, read_json, split_arrays
-from surefoot.runs.writer import NullWriter, RunWriter, claimed, write_json
+from surefoot.runs.writer import NullWriter, RunWriter, claimed, write_examples, write_json
 from surefoot.statistics import sharpness_correlations
-from surefoot.training.assemble import Assembled, assemble
-from surefoot.training.best import Best
+from surefoot.training import loop
+from surefoot.training.assemble import Assembled, assemble, pack, unpack
 from surefoot.training.deep import read_mean, train_members
-from surefoot.training.examples import write_examples
 from surefoot.training.loaded import open_run
-from surefoot.training.loop import Outcome, Reading, train
+from surefoot.training.loop import Best, Outcome, Reading
 from surefoot.training.shifted import ood_sets, read_shift
-from surefoot.training.spec import RunSpec, members_of, spec_of
-from surefoot.training.state import pack, unpack
+from surefoot.training.spec import RunSpec, members_of, read_spec, spec_of
 
-__all__ = ["Result", "run"]
+__all__ = ["Result", "run", "train"]
 
 Watch = Callable[[int, int, float, Reading | None], None]
 OOD = dict[str, NDArray[Any]]
@@ -65,6 +63,35 @@ class Result:
     step: int
     final: dict[str, Any]
     fresh: bool
+
+
+def train(
+    spec: RunSpec | Mapping[str, Any] | str | Path,
+    out: str | Path = "runs",
+    data: str | Path | None = None,
+    *,
+    allow_version_mismatch: bool = False,
+) -> Result:
+    """Train one run, or resume it where it stopped, as the command ``surefoot train`` does.
+
+    Args:
+        spec: A ``.toml`` file, its tables as a mapping, or a `RunSpec`.
+        out: Folder of runs; the run's own folder in it is named by the hash of its spec.
+        data: Folder of data sets; by default the folder that the environment variable ``SUREFOOT_DATA`` names.
+        allow_version_mismatch: Whether to resume under another version of torch or numpy, which may change the run's
+            bits.
+
+    Returns:
+        The run's folder, how it ended, its last step and its last reading.
+
+    Raises:
+        BadInput: If the spec, the data or the folder is not valid; the text names the remedy.
+    """
+    if isinstance(spec, str | Path):
+        spec = read_spec(Path(spec))
+    elif not isinstance(spec, RunSpec):
+        spec = spec_of(dict(spec))
+    return run(spec, Path(out), data_folder(data), allow_version_mismatch=allow_version_mismatch)
 
 
 def run(
@@ -241,7 +268,7 @@ class _Session:
         if self.is_new and (first := parts.tracker.advance(0)) is not None:
             self._note(first)
         steps = self.start if self.exhausted else parts.steps  # a death between the last commit and the result
-        return train(
+        return loop.train(
             parts.model, parts.optimizer, parts.objective, parts.train, parts.batches, steps, parts.factor,
             parts.tracker, seed=spec.seed, start=self.start, augment=spec.data.augment, val=parts.val,
             ranks=self._ranks, after=after,

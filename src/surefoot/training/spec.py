@@ -13,11 +13,11 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from surefoot.deprecated import current_key, current_keys, former_keys
 from surefoot.errors import BadInput
 from surefoot.losses.registry import LOSSES
 from surefoot.metrics.registry import check_validation
 from surefoot.runs.records import canonical
-from surefoot.spellings import current_key, current_keys, former_keys
 from surefoot.training.schedule import GROUPS
 from surefoot.training.spec_errors import clear_error
 from surefoot.validation import check_int, check_options

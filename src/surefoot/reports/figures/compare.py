@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from surefoot.reports.figures.labels import rate_text, seeds_text, setting_text
+from surefoot.reports.figures.legend import rate_text, seeds_text, setting_text
 from surefoot.reports.runs import RunFacts, number
 from surefoot.runs.records import canonical
 from surefoot.statistics import summarise

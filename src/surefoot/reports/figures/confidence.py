@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from surefoot.reports.figures.colours import Look
 from surefoot.reports.figures.curves import ConfidenceCurve, Floats, confidence_curve
 from surefoot.reports.figures.downsample import evenly
-from surefoot.reports.figures.labels import rate_text
+from surefoot.reports.figures.legend import Look, rate_text
 from surefoot.reports.figures.mpl_style import QUIET, Drawn, draw_key, drawable, first_few, new_figure, sample
 from surefoot.reports.runs import RunFacts, read_frames
 

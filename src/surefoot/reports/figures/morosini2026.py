@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from surefoot.reports.figures.compare import census, settings
 from surefoot.reports.figures.curves import curve
-from surefoot.reports.figures.labels import rate_text, seeds_text
+from surefoot.reports.figures.legend import rate_text, seeds_text
 from surefoot.reports.figures.mpl_style import (
     DASHES,
     QUIET,
@@ -23,8 +23,7 @@ from surefoot.reports.figures.mpl_style import (
     new_figure,
     sample,
 )
-from surefoot.reports.figures.panels import PANELS, Panel
-from surefoot.reports.figures.portrait import horizon, portrait
+from surefoot.reports.figures.panels import PANELS, Panel, horizon, portrait
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from surefoot.reports.figures.colours import Look
 from surefoot.reports.figures.curves import Floats, curve
-from surefoot.reports.figures.labels import rate_text
+from surefoot.reports.figures.legend import Look, rate_text
 from surefoot.reports.figures.panels import Panel
 from surefoot.reports.runs import RunFacts
 from surefoot.text import plain

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING
 
 from surefoot.errors import StorageFault
 from surefoot.files import replace_file
-from surefoot.reports.figures.colours import looks
 from surefoot.reports.figures.confidence import confidence
+from surefoot.reports.figures.legend import looks
 from surefoot.reports.figures.morosini2026 import dynamics, horizons, method, portraits
 from surefoot.reports.figures.mpl_style import STYLE, Drawn
 from surefoot.reports.figures.severities import shift_figure
 from surefoot.reports.figures.tan2026 import ascent, sweep_figure, temperature
-from surefoot.reports.places import places
-from surefoot.reports.runs import read_run
+from surefoot.reports.runs import places, read_run
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -10,12 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from surefoot.files import replace_file
-from surefoot.reports.figures.colours import PALETTE
 from surefoot.reports.figures.compare import labels, settings
-from surefoot.reports.figures.labels import mean_text
+from surefoot.reports.figures.legend import PALETTE, mean_text
 from surefoot.reports.figures.mpl_style import LABEL, STYLE, draw_key, drawable, named, new_figure
-from surefoot.reports.places import Place, places
-from surefoot.reports.runs import read_run
+from surefoot.reports.runs import Place, places, read_run
 from surefoot.reports.shift import figure_format
 from surefoot.statistics import summarise
 

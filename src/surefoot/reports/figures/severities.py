@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from surefoot.reports.figures.colours import Look, setting_looks
-from surefoot.reports.figures.labels import mean_text, setting_words
+from surefoot.reports.figures.legend import Look, mean_text, setting_looks, setting_words
 from surefoot.reports.figures.mpl_style import (
     DASHES,
     LABEL,

@@ -7,14 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from surefoot.reports.figures.colours import PALETTE, Look, setting_looks
 from surefoot.reports.figures.compare import by_setting, census, labels
 from surefoot.reports.figures.curves import curve, mean_curve
-from surefoot.reports.figures.labels import (
+from surefoot.reports.figures.legend import (
+    PALETTE,
+    Look,
     letter,
     mean_text,
     rate_text,
     run_text,
+    setting_looks,
     setting_text,
     setting_words,
     value_of,

@@ -10,9 +10,10 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from surefoot.files import replace_file
 from surefoot.reports.page.payload import payload
 
-__all__ = ["build", "embedded", "policy"]
+__all__ = ["build", "embedded", "policy", "report"]
 
 # In the order of the page; every file is one section or one concern.
 _SCRIPTS = (
@@ -115,3 +116,22 @@ def _sound(text: str) -> str:
 
 def _text(text: str) -> str:
     return _sound(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace('"', "&quot;")
+
+
+def report(folder: str | Path, out: str | Path) -> Path:
+    """Write the page of a run, a study, or a folder of runs and studies.
+
+    Args:
+        folder: the folder.
+        out: path of the HTML file, which appears complete or not at all.
+
+    Returns:
+        The path of the file.
+
+    Raises:
+        BadInput: if there is no run in the folder.
+    """
+    text = build(Path(folder))
+    with replace_file(Path(out)) as stream:
+        stream.write(text.encode())
+    return Path(out)

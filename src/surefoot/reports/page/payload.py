@@ -24,14 +24,12 @@ from numpy.typing import NDArray
 from surefoot import __version__
 from surefoot.errors import BadInput
 from surefoot.files import open_file
-from surefoot.reports.figures.colours import looks
 from surefoot.reports.figures.compare import compare, flat, settings, shared_and_own
 from surefoot.reports.figures.downsample import downsample, evenly
-from surefoot.reports.figures.panels import BOUNDS, PANELS, drawn, final_quantities, wanted
-from surefoot.reports.figures.portrait import correlations
+from surefoot.reports.figures.legend import looks
+from surefoot.reports.figures.panels import BOUNDS, PANELS, correlations, drawn, final_quantities, wanted
 from surefoot.reports.figures.shift import under_shift
-from surefoot.reports.places import Place, places
-from surefoot.reports.runs import Frames, RunFacts, number, read_frames, read_run
+from surefoot.reports.runs import Frames, Place, RunFacts, number, places, read_frames, read_run
 
 __all__ = ["PayloadCache", "data_uri", "payload", "png"]
 

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from surefoot.reports.page import PayloadCache, build, embedded, policy
-from surefoot.reports.places import Place
+from surefoot.reports.runs import Place
 from surefoot.reports.serve.watch import Stamp
 
 __all__ = ["RunData", "served_policy", "shell"]

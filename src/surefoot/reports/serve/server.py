@@ -14,7 +14,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from surefoot.errors import BadInput
-from surefoot.reports.places import places
+from surefoot.reports.runs import places
 from surefoot.reports.serve.app import make_app
 from surefoot.reports.serve.data import RunData, served_policy, shell
 from surefoot.reports.serve.guard import Guard
