@@ -202,7 +202,7 @@ class TestRankOne:
         assert torch.allclose(model(b.inputs), log_softmax(base.eval()(b.inputs)), atol=1e-4)
 
     def test_divergence_is_zero_at_the_prior_only(self):
-        model = Rank1BNN(network(), members=2, prior=0.1)
+        model = Rank1BNN(network(), members=2, prior_std=0.1)
         parts = [part for part in model.modules() if isinstance(part, Gaussian)]
         with torch.no_grad():
             for part in parts:
@@ -215,7 +215,7 @@ class TestRankOne:
 
     def test_first_deviation(self):
         part = next(p for p in Rank1BNN(network(), rate=1e-3).modules() if isinstance(p, Gaussian))
-        assert part.deviation.min().item() == pytest.approx((1e-3 / 0.999) ** 0.5, rel=1e-4)
+        assert part.std.min().item() == pytest.approx((1e-3 / 0.999) ** 0.5, rel=1e-4)
         assert set(part.mean.unique().tolist()) == {-1.0, 1.0}
 
 
@@ -224,7 +224,7 @@ class TestMeanField:
     @pytest.mark.parametrize("name", MODELS)
     def test_no_deviation_is_the_network(self, name, flipout):
         base, b = network(name), batch(name)
-        model = MeanField(copy.deepcopy(base), deviation=1e-12, flipout=flipout, samples=2)
+        model = MeanField(copy.deepcopy(base), std=1e-12, flipout=flipout, samples=2)
         for mode in (True, False):
             base.train(mode)
             model.train(mode)
@@ -232,13 +232,13 @@ class TestMeanField:
             assert torch.allclose(logits, base(b.inputs), atol=1e-4)
 
     def test_divergence(self):
-        model = MeanField(network(), prior=0.1)
+        model = MeanField(network(), prior_std=0.1)
         parts = [part for part in model.modules() if isinstance(part, Gaussian)]
-        mean, deviation = (torch.cat([getattr(p, n).flatten() for p in parts]).double() for n in ("mean", "deviation"))
-        prior, posterior = torch.distributions.Normal(0, 0.1), torch.distributions.Normal(mean, deviation)
+        mean, std = (torch.cat([getattr(p, n).flatten() for p in parts]).double() for n in ("mean", "std"))
+        prior, posterior = torch.distributions.Normal(0, 0.1), torch.distributions.Normal(mean, std)
         theirs = torch.distributions.kl_divergence(posterior, prior).sum()
         assert model.divergence().item() == pytest.approx(theirs.item(), rel=1e-5)
-        tied = MeanField(network(), deviation=0.1, prior=0.1, tied=True)
+        tied = MeanField(network(), std=0.1, prior_std=0.1, tied=True)
         assert tied.divergence().item() == pytest.approx(0, abs=1e-3)
         assert float(kl_gaussian(torch.zeros(3), torch.full((3,), 0.1), 0.0, 0.1)) == pytest.approx(0, abs=1e-6)
 
@@ -250,7 +250,7 @@ class TestMeanField:
         x = torch.randn(2, 6) if kind == "dense" else torch.randn(2, 6, 1, 1)
         draws = {}
         for flipout in (False, True):
-            model = MeanField(nn.Sequential(copy.deepcopy(layer)), deviation=0.5, flipout=flipout).train()
+            model = MeanField(nn.Sequential(copy.deepcopy(layer)), std=0.5, flipout=flipout).train()
             with torch.no_grad():
                 draws[flipout] = torch.stack([model.training_logits(x).flatten(1) for _ in range(6000)])
         exact = layer(x).flatten(1)
@@ -264,7 +264,7 @@ class TestMeanField:
         assert between[True] == pytest.approx(0, abs=0.06)
 
     def test_annealed_divergence_in_the_objective(self):
-        model, b = MeanField(network(), deviation=1e-12), batch()
+        model, b = MeanField(network(), std=1e-12), batch()
         kl, plain = model.divergence().item(), cross_entropy(model.train()(b.inputs), b.labels).item()
         for step, weight in ((0, 0.25), (1, 0.5), (3, 1.0), (9, 1.0)):
             found = objective(50, anneal=4)(model, b._replace(step=step)).item()
@@ -289,7 +289,7 @@ class TestMIMO:
 
     @pytest.mark.parametrize("same", [0.0, 1.0])
     def test_rows_and_labels_belong_together(self, same):
-        model, b = MIMO(network(), members=3, repetitions=4, same=same), batch()
+        model, b = MIMO(network(), members=3, repetitions=4, input_repetition_probability=same), batch()
         spread = model.spread(b)
         rows = spread.indices.reshape(-1, 3)
         assert torch.equal(spread.labels, b.labels[spread.indices])
@@ -343,11 +343,11 @@ def test_a_layer_in_two_places_is_replaced_in_both(kind):
 
 def test_large_deviations():
     for part, deviation in (
-        (MeanField(network(), deviation=1000.0), 1000.0),
+        (MeanField(network(), std=1000.0), 1000.0),
         (Rank1BNN(network(), rate=0.999999), 999999**0.5),
     ):
         gaussian = next(each for each in part.modules() if isinstance(each, Gaussian))
-        assert gaussian.deviation.max().item() == pytest.approx(deviation, rel=1e-4)
+        assert gaussian.std.max().item() == pytest.approx(deviation, rel=1e-4)
 
 
 @pytest.mark.parametrize("loss", [Mixup(), MITL(), CalMO(eps=0.1), MarginTail(eps=0.1)])
@@ -381,9 +381,9 @@ def test_tiled():
         ("dropout", {"rate": 1.0}, r"rate must lie in \[0, 1\)"),
         ("dropout", {"sample": 3}, "no option 'sample'"),
         ("batch", {"members": 0}, "members"),
-        ("rank1", {"prior": 0}, "prior"),
-        ("vi", {"deviation": -1.0}, "deviation"),
-        ("mimo", {"same": 2}, "same"),
+        ("rank1", {"prior_std": 0}, "prior_std must"),
+        ("vi", {"std": -1.0}, "std must"),
+        ("mimo", {"input_repetition_probability": 2}, "input_repetition_probability must"),
         ("flipout", {"flipout": False}, "no option 'flipout'"),
     ],
 )

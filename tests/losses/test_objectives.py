@@ -451,7 +451,7 @@ def test_costs_are_what_the_study_says():
 def test_margins_of_a_linear_model_are_exact(norm):
     model, b = linear(), batch()
     ball = Ball.of(0.3, norm, (6,), torch.device("cpu"))
-    found, _ = first_order_margins(model, b.inputs, b.labels, ball, rivals=4)
+    found, _ = first_order_margins(model, b.inputs, b.labels, ball, runner_ups=4)
     w, c = model.weight, model.bias
     expected = []
     for x, y in zip(b.inputs, b.labels, strict=True):
@@ -467,7 +467,7 @@ def test_margins_of_a_linear_model_are_exact(norm):
 def test_the_bounded_tail_by_hand():
     model, b = linear(), batch()
     ball = Ball.of(0.3, "inf", (6,), torch.device("cpu"))
-    m, fall = first_order_margins(model, b.inputs, b.labels, ball, rivals=2)
+    m, fall = first_order_margins(model, b.inputs, b.labels, ball, runner_ups=2)
     tail = (4 * (-m).exp() / (1 + 4 * (-m).exp())).mean()
     expected = plain(model, b) + 0.5 * tail + 0.1 * fall.square().mean()
     torch.testing.assert_close(sf.losses.MarginTail(eps=0.3, beta=0.1)(model, b), expected)
