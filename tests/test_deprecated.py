@@ -2,6 +2,8 @@
 
 import hashlib
 import importlib
+import json
+import pickle
 import sys
 import warnings
 from collections.abc import Callable
@@ -12,7 +14,8 @@ import pytest
 import torch
 from torch import nn
 
-from surefoot import Predictions, curvature, ensembles, losses, optim
+import surefoot as sf
+from surefoot import Predictions, curvature, ensembles, losses, margins, optim, theory
 from surefoot.cli import OLD_FLAGS, _renamed
 from surefoot.deprecated import OLD_MODULES, OLD_NAMES, renamed_arguments
 from surefoot.ensembles.registry import ENSEMBLES, build_ensemble
@@ -20,6 +23,7 @@ from surefoot.errors import BadInput
 from surefoot.losses.registry import LOSSES, Facts, build_objective
 from surefoot.registry import Entry
 from surefoot.runs.records import canonical
+from surefoot.theory.softmax import logit_curvature_bound, tail_lower, tail_upper
 from surefoot.training.spec import SCHEMA, RunSpec
 
 MIGRATING = (Path(__file__).parents[1] / "docs" / "MIGRATING.md").read_text()
@@ -97,6 +101,7 @@ def test_old_arguments() -> None:
 def arguments() -> list[tuple[str, Callable[..., object], dict[str, object]]]:
     model, x, y = nn.Linear(3, 2), torch.randn(8, 3), torch.arange(8) % 2
     operator = curvature.GaussNewton(model, x)
+    p = Predictions([[2.0, 0.0], [0.0, 1.0]], [0, 0])
     return [
         ("chunk", curvature.GaussNewton, {"model": model, "inputs": x}),
         ("chunk", curvature.Hessian, {"model": model, "inputs": x, "labels": y}),
@@ -107,16 +112,75 @@ def arguments() -> list[tuple[str, Callable[..., object], dict[str, object]]]:
         ("max_matvecs", operator.bottom, {}),
         ("max_matvecs", curvature.Sharpness(model, x).top, {"k": 1}),
         ("max_matvecs", curvature.curvature_along_sam, {"model": model, "inputs": x, "labels": y, "rho": 0.1}),
-        ("rivals", losses.ARAdaLS, {"examples": 8}),
-        ("rivals", losses.MarginTail, {}),
+        ("step", margins.pgd, {"model": model, "inputs": x, "labels": y, "eps": 0.1}),
+        ("random", margins.pgd, {"model": model, "inputs": x, "labels": y, "eps": 0.1}),
+        ("step", margins.robust, {"model": model, "inputs": x, "labels": y, "eps": 0.1}),
+        ("random", margins.robust, {"model": model, "inputs": x, "labels": y, "eps": 0.1}),
+        ("most", theory.largest_rho, {"model": model, "inputs": x, "labels": y}),
+        ("every", sf.evaluate, {"p": p}),
     ]
+
+
+VALUES = {"random": True, "every": True}
 
 
 def test_old_arguments_of_functions() -> None:
     for old, function, others in arguments():
         with pytest.warns(DeprecationWarning, match=f"the argument {old} is now"):
-            function(**others, **{old: 8})
+            function(**others, **{old: VALUES.get(old, 8)})
         assert f"`{old}`" in MIGRATING
+
+
+def test_old_arguments_do_what_the_new_ones_do() -> None:
+    model, x, y = nn.Linear(3, 2), torch.randn(8, 3), torch.arange(8) % 2
+    known = margins.pgd(model, x, y, 0.5, steps=1, step_size=0.1, random_start=True)
+    for function in (margins.pgd, margins.robust):
+        with pytest.warns(DeprecationWarning, match="the argument"):
+            assert torch.equal(function(model, x, y, 0.5, steps=1, step=0.1, random=True), known)
+    p = Predictions([[2.0, 0.0], [0.0, 1.0]], [0, 0])
+    with pytest.warns(DeprecationWarning, match="the argument every is now costly"):
+        assert set(sf.evaluate(p, every=True).metrics) == set(sf.evaluate(p, costly=True).metrics)
+    assert "skce" not in sf.evaluate(p).metrics
+
+
+@pytest.mark.parametrize("statistic", [sf.shift.auroc_ood, sf.shift.fpr95_ood])
+def test_in_and_out_of_distribution_by_their_old_names(statistic: Callable[..., float]) -> None:
+    p, q = Predictions([[2.0, 0.0], [0.0, 1.0]], [0, 0]), Predictions([[0.5, 0.0]], [0])
+    with pytest.warns(DeprecationWarning, match="the argument") as notices:
+        value = statistic(inside=p, outside=q)
+    assert value == statistic(p, q) != statistic(q, p)
+    assert sorted(str(notice.message).split(";")[0] for notice in notices) == [
+        "the argument inside is now in_distribution", "the argument outside is now out_of_distribution",
+    ]  # fmt: skip
+    assert "`inside`, `outside`" in MIGRATING
+
+
+def test_a_coverage_by_its_old_property() -> None:
+    covered = theory.coverage(([[0.0], [1.0]], [0, 1]), ([[0.1], [0.9]], [0, 1]), eps=0.2)
+    with pytest.warns(DeprecationWarning, match="the property whole is now complete"):
+        assert covered.whole is covered.complete is True
+
+
+def test_the_form_of_a_published_bound() -> None:
+    """Both names make the form, a comparison with the former name says so, and files keep the former name."""
+    for form in ("printed", "published"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            bound = theory.Certificate("Lemma", "a ≤ b", 1.0, 2.0, form)
+            assert bound.form == "published"
+            assert bound.form != "tighter"
+            assert {bound.form: 1}["published"] == 1
+            assert bound == pickle.loads(pickle.dumps(bound)) == theory.Certificate("Lemma", "a ≤ b", 1.0, 2.0)
+            (row,) = theory.Certificates([bound]).to_dict()["certificates"]
+            assert json.loads(json.dumps(row))["form"] == "printed"
+        with pytest.warns(DeprecationWarning, match="'printed' of a certificate is now 'published'") as notices:
+            assert (bound.form == "printed", bound.form != "printed") == (True, False)
+        assert {notice.filename for notice in notices} == {__file__}
+    assert theory.Certificate("Lemma", "a ≤ b", 1.0, 2.0, "tighter").form != "printed"
+    for function in (tail_upper, tail_lower):
+        assert function([0.5], 3, "printed") == function([0.5], 3, "published") != function([0.5], 3)
+    assert logit_curvature_bound([[0.6, 0.4]], "printed") == logit_curvature_bound([[0.6, 0.4]], "published")
+    assert '`"printed"`' in MIGRATING
 
 
 def network() -> nn.Module:

@@ -121,9 +121,9 @@ def test_curvature_has_a_name():
 ROWS = torch.zeros(3, 4)
 RIGHT = torch.tensor([0, 1, 2])
 MISUSE = {
-    "soft labels": (ROWS, torch.full((3, 4), 0.25), "whole numbers.*Mixup or LabelSmoothing"),
-    "float labels": (ROWS, RIGHT.float(), "whole numbers"),
-    "booleans": (ROWS, RIGHT.bool(), "whole numbers"),
+    "soft labels": (ROWS, torch.full((3, 4), 0.25), "integers.*Mixup or LabelSmoothing"),
+    "float labels": (ROWS, RIGHT.float(), "integers"),
+    "booleans": (ROWS, RIGHT.bool(), "integers"),
     "one-hot labels": (ROWS, torch.eye(4)[RIGHT].long(), r"shape \(n,\).*got \(3, 4\)"),
     "too few labels": (ROWS, RIGHT[:2], r"shape \(3,\).*got \(2,\)"),
     "too large": (ROWS, torch.tensor([0, 4, 1]), r"0\.\.3; got 4 in row 1"),

@@ -112,8 +112,8 @@ def test_without_its_own_part_it_is_cross_entropy(objective):
 @pytest.mark.parametrize(
     ("labels", "match"),
     [
-        (torch.full((12, 5), 0.2), "whole numbers.*Mixup or LabelSmoothing"),
-        (torch.zeros(12), "whole numbers"),
+        (torch.full((12, 5), 0.2), "integers.*Mixup or LabelSmoothing"),
+        (torch.zeros(12), "integers"),
         (torch.eye(5)[torch.arange(12) % 5].long(), r"shape \(n,\).*got \(12, 5\)"),
         ([0] * 12, "labels must be a tensor"),
     ],

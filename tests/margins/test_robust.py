@@ -49,7 +49,7 @@ def test_pgd_lies_between_the_infimum_and_the_clean_margin(name, norm):
     model, x, y = net(name)
     clean = margins(model, x, y)
     for random in (False, True):
-        upper = pgd(model, x, y, 0.2, norm, random=random, seed=3)
+        upper = pgd(model, x, y, 0.2, norm, random_start=random, seed=3)
         assert upper.dtype == torch.float64
         assert (upper <= clean).all()
         for bound in ("interval", "cheap", "lipschitz"):
@@ -122,12 +122,12 @@ def test_the_box_keeps_pixels_in_range():
 
 def test_rows_do_not_depend_on_each_other():
     model, x, y = net("tanh", n=7)
-    for options in ({"random": True}, {"steps": 3, "step": 0.25}):
+    for options in ({"random_start": True}, {"steps": 3, "step_size": 0.25}):
         whole = pgd(model, x, y, 0.3, **options, batch_size=100)
         torch.testing.assert_close(whole, pgd(model, x, y, 0.3, **options, batch_size=2))
     assert not torch.equal(
-        pgd(model, x, y, 0.3, steps=1, step=0.1, random=True),
-        pgd(model, x, y, 0.3, steps=1, step=0.1, random=True, seed=1),
+        pgd(model, x, y, 0.3, steps=1, step_size=0.1, random_start=True),
+        pgd(model, x, y, 0.3, steps=1, step_size=0.1, random_start=True, seed=1),
     )
     for bound in ("cheap", "crown"):
         torch.testing.assert_close(
@@ -212,7 +212,7 @@ def test_bad_arguments(method):
 
 def test_bad_options():
     model, x, y = net("relu")
-    for options, says in [({"steps": -1}, "steps"), ({"step": 0.0}, "step must"), ({"seed": -1}, "seed")]:
+    for options, says in [({"steps": -1}, "steps"), ({"step_size": 0.0}, "step_size must"), ({"seed": -1}, "seed")]:
         with pytest.raises(BadInput, match=says):
             pgd(model, x, y, 0.1, **options)
     with pytest.raises(BadInput, match="bound must be one of interval, cheap, crown, lipschitz; got 'crwon'"):

@@ -258,7 +258,7 @@ def test_coverage_against_linear_programming(seed):
     eps = random.uniform(0.1, 0.8)
     found = coverage((x, y), (x_test, y_test), eps)
     assert found.share == pytest.approx(brute_coverage(x, y, x_test, y_test, eps), abs=1e-9)
-    assert found.whole == (found.share == 1.0)
+    assert found.complete == (found.share == 1.0)
 
 
 def test_transfer_applies_only_to_a_coupled_set():
@@ -308,7 +308,7 @@ def test_certify_a_trained_network(trained):
                  "Theorem 4.2 (iv)", "Theorem 4.2 (v)"):  # fmt: skip
         assert name in names, name
     tight = {(c.name, c.form, c.statement): c for c in train}
-    printed = tight["Theorem 4.2 (ii)", "printed", "λ_max ≤ 2C_J²K(K−1) ECE"]
+    printed = tight["Theorem 4.2 (ii)", "published", "λ_max ≤ 2C_J²K(K−1) ECE"]
     ours = tight["Theorem 4.2 (ii)", "tighter", "λ_max ≤ 2C_J² ECE"]
     assert printed.right == pytest.approx(90 * ours.right)
     test = sf.theory.certify(net, x[120:400], y[120:400], held_out=True)

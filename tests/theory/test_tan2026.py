@@ -111,11 +111,11 @@ def test_the_largest_radius():
     with torch.no_grad():
         for p in net.parameters():
             p.mul_(3)  # so that negative curvature comes into play
-    rho = largest_rho(net, x, y, most=50.0)
+    rho = largest_rho(net, x, y, max_rho=50.0)
     assert 0 < rho < 50
     assert sam_step(net, x, y, rho, 3).bounded
     assert not sam_step(net, x, y, 1.1 * rho, 3).bounded
-    assert largest_rho(*logistic(), most=0.3) == 0.3  # convex: any radius
+    assert largest_rho(*logistic(), max_rho=0.3) == 0.3  # convex: any radius
 
 
 def test_no_gradient_no_direction():
