@@ -26,9 +26,9 @@ def test_linear_models_by_their_formula(seed, norm, eps):
     for bound in ("interval", "cheap", "crown", "lipschitz"):
         torch.testing.assert_close(certified(model, x, y, eps, norm, bound), expected, atol=1e-7, rtol=0)
     for bound in ("cheap", "crown"):
-        found = certified(model, x, y, eps, norm, bound)
-        assert (found <= expected).all()
-        torch.testing.assert_close(found, expected, atol=1e-8, rtol=1e-8)  # the allowance for rounding
+        bounds = certified(model, x, y, eps, norm, bound)
+        assert (bounds <= expected).all()
+        torch.testing.assert_close(bounds, expected, atol=1e-8, rtol=1e-8)  # the allowance for rounding
     upper = pgd(model, x, y, eps, norm, steps=20)
     assert (upper >= expected - 1e-9).all()
     assert (upper <= margins(model, x, y) + 1e-12).all()
@@ -67,8 +67,8 @@ def test_no_ball_is_the_clean_margin(name, method):
     for norm in NORMS:
         bounds = [{}] if method == "pgd" else [{"bound": b} for b in ("interval", "cheap", "crown", "lipschitz")]
         for options in bounds:
-            found = robust(model, x, y, 0.0, norm, method, **options)
-            torch.testing.assert_close(found, expected, atol=1e-7, rtol=0)
+            values = robust(model, x, y, 0.0, norm, method, **options)
+            torch.testing.assert_close(values, expected, atol=1e-7, rtol=0)
 
 
 @pytest.mark.parametrize("norm", NORMS)
@@ -158,8 +158,8 @@ def test_nothing_about_the_model_changes(method):
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
     assert all(p.requires_grad and torch.equal(p.grad, torch.ones_like(p)) for p in model.parameters())
     with torch.inference_mode():
-        found = robust(model, x.clone(), y, 0.1, method=method)
-    torch.testing.assert_close(found, robust(model, x, y, 0.1, method=method))
+        values = robust(model, x.clone(), y, 0.1, method=method)
+    torch.testing.assert_close(values, robust(model, x, y, 0.1, method=method))
 
 
 def test_any_model_can_be_attacked():

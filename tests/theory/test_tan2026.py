@@ -93,9 +93,9 @@ def test_a_step_against_plain_torch():
     assert 0 <= step.rising <= 1
     assert len(step.path) == 5
     assert -1 <= step.linearity <= 1 or math.isnan(step.linearity)
-    found = sam_certificates(step)
-    assert [each.name for each in found] == ["Lemma 2", "Theorem 2", "Theorem 1", "Theorem 3"]
-    assert not any(each.verdict == "violated" for each in found)
+    certificates = sam_certificates(step)
+    assert [certificate.name for certificate in certificates] == ["Lemma 2", "Theorem 2", "Theorem 1", "Theorem 3"]
+    assert not any(certificate.verdict == "violated" for certificate in certificates)
 
 
 @pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 6))])
