@@ -65,8 +65,8 @@ def test_the_printed_exponent_fails_and_the_corrected_one_holds():
     assert step.bounded
     assert first.verdict == "holds"
     ratio = math.exp(step.log_p_tilde[0] - step.log_p[0])
-    printed = math.exp(-0.1 * step.gradient_norm**2 / 2)
-    assert ratio > printed  # the square of the norm, as printed, is refuted
+    published = math.exp(-0.1 * step.gradient_norm**2 / 2)
+    assert ratio > published  # the square of the norm, as published, is refuted
 
 
 def small(seed=0):

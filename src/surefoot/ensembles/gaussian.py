@@ -32,7 +32,7 @@ def kl_gaussian(mean: Tensor, std: Tensor, prior_mean: Tensor | float, prior_std
 
 
 class Gaussian(nn.Module):
-    """A tensor of independent Gaussians N(mean, deviation²).
+    """A tensor of independent Gaussians N(mean, std²).
 
     Args:
         mean: initial means, of any shape; a parameter is used itself.

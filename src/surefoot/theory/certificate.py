@@ -277,9 +277,8 @@ def pointwise(
     """
     lefts, rights = np.asarray(left, np.float64), np.asarray(right, np.float64)
     if len(lefts) == 0:
-        return Certificate(
-            name, statement, math.nan, math.nan, form, (*hypotheses, Hypothesis("some row is spoken of", False))
-        )
+        empty = Hypothesis("the statement is about at least one row", False)
+        return Certificate(name, statement, math.nan, math.nan, form, (*hypotheses, empty))
     size = np.maximum(np.abs(lefts), np.where(np.isinf(rights), 0.0, np.abs(rights))) + _UNDERFLOW
     slack = np.where(np.isinf(rights), np.inf, (rights - lefts + _UNDERFLOW) / size)
     worst = int(slack.argmin())

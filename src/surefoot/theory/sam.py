@@ -1,4 +1,4 @@
-"""Lemmas 1–2 and Theorems 1–3 of Tan et al. (2026) along one ascent θ → θ̃ = θ + ρ g/‖g‖."""
+"""Lemmas 1–2 and Theorems 1–3 of Tan et al. (2026) along one SAM perturbation θ → θ̃ = θ + ρ g/‖g‖."""
 
 from __future__ import annotations
 
