@@ -1,17 +1,30 @@
 """Names of version 0.1 work until 0.3, say what they are now, and stand in docs/MIGRATING.md."""
 
+import hashlib
 import importlib
+import json
+import pickle
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-from surefoot import Predictions, curvature, optim
+import surefoot as sf
+from surefoot import Predictions, curvature, ensembles, losses, margins, optim, theory
 from surefoot.cli import OLD_FLAGS, _renamed
 from surefoot.deprecated import OLD_MODULES, OLD_NAMES, renamed_arguments
+from surefoot.ensembles.registry import ENSEMBLES, build_ensemble
+from surefoot.errors import BadInput
+from surefoot.losses.registry import LOSSES, Facts, build_objective
+from surefoot.registry import Entry
+from surefoot.runs.records import canonical
+from surefoot.theory.softmax import logit_curvature_bound, tail_lower, tail_upper
+from surefoot.training.spec import SCHEMA, RunSpec
 
 MIGRATING = (Path(__file__).parents[1] / "docs" / "MIGRATING.md").read_text()
 
@@ -88,6 +101,7 @@ def test_old_arguments() -> None:
 def arguments() -> list[tuple[str, Callable[..., object], dict[str, object]]]:
     model, x, y = nn.Linear(3, 2), torch.randn(8, 3), torch.arange(8) % 2
     operator = curvature.GaussNewton(model, x)
+    p = Predictions([[2.0, 0.0], [0.0, 1.0]], [0, 0])
     return [
         ("chunk", curvature.GaussNewton, {"model": model, "inputs": x}),
         ("chunk", curvature.Hessian, {"model": model, "inputs": x, "labels": y}),
@@ -98,14 +112,159 @@ def arguments() -> list[tuple[str, Callable[..., object], dict[str, object]]]:
         ("max_matvecs", operator.bottom, {}),
         ("max_matvecs", curvature.Sharpness(model, x).top, {"k": 1}),
         ("max_matvecs", curvature.curvature_along_sam, {"model": model, "inputs": x, "labels": y, "rho": 0.1}),
+        ("step", margins.pgd, {"model": model, "inputs": x, "labels": y, "eps": 0.1}),
+        ("random", margins.pgd, {"model": model, "inputs": x, "labels": y, "eps": 0.1}),
+        ("step", margins.robust, {"model": model, "inputs": x, "labels": y, "eps": 0.1}),
+        ("random", margins.robust, {"model": model, "inputs": x, "labels": y, "eps": 0.1}),
+        ("most", theory.largest_rho, {"model": model, "inputs": x, "labels": y}),
+        ("every", sf.evaluate, {"p": p}),
     ]
+
+
+VALUES = {"random": True, "every": True}
 
 
 def test_old_arguments_of_functions() -> None:
     for old, function, others in arguments():
         with pytest.warns(DeprecationWarning, match=f"the argument {old} is now"):
-            function(**others, **{old: 8})
+            function(**others, **{old: VALUES.get(old, 8)})
         assert f"`{old}`" in MIGRATING
+
+
+def test_old_arguments_do_what_the_new_ones_do() -> None:
+    model, x, y = nn.Linear(3, 2), torch.randn(8, 3), torch.arange(8) % 2
+    known = margins.pgd(model, x, y, 0.5, steps=1, step_size=0.1, random_start=True)
+    for function in (margins.pgd, margins.robust):
+        with pytest.warns(DeprecationWarning, match="the argument"):
+            assert torch.equal(function(model, x, y, 0.5, steps=1, step=0.1, random=True), known)
+    p = Predictions([[2.0, 0.0], [0.0, 1.0]], [0, 0])
+    with pytest.warns(DeprecationWarning, match="the argument every is now costly"):
+        assert set(sf.evaluate(p, every=True).metrics) == set(sf.evaluate(p, costly=True).metrics)
+    assert "skce" not in sf.evaluate(p).metrics
+
+
+@pytest.mark.parametrize("statistic", [sf.shift.auroc_ood, sf.shift.fpr95_ood])
+def test_in_and_out_of_distribution_by_their_old_names(statistic: Callable[..., float]) -> None:
+    p, q = Predictions([[2.0, 0.0], [0.0, 1.0]], [0, 0]), Predictions([[0.5, 0.0]], [0])
+    with pytest.warns(DeprecationWarning, match="the argument") as notices:
+        value = statistic(inside=p, outside=q)
+    assert value == statistic(p, q) != statistic(q, p)
+    assert sorted(str(notice.message).split(";")[0] for notice in notices) == [
+        "the argument inside is now in_distribution", "the argument outside is now out_of_distribution",
+    ]  # fmt: skip
+    assert "`inside`, `outside`" in MIGRATING
+
+
+def test_a_coverage_by_its_old_property() -> None:
+    covered = theory.coverage(([[0.0], [1.0]], [0, 1]), ([[0.1], [0.9]], [0, 1]), eps=0.2)
+    with pytest.warns(DeprecationWarning, match="the property whole is now complete"):
+        assert covered.whole is covered.complete is True
+
+
+def test_the_form_of_a_published_bound() -> None:
+    """Both names make the form, a comparison with the former name says so, and files keep the former name."""
+    for form in ("printed", "published"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            bound = theory.Certificate("Lemma", "a ≤ b", 1.0, 2.0, form)
+            assert bound.form == "published"
+            assert bound.form != "tighter"
+            assert {bound.form: 1}["published"] == 1
+            assert bound == pickle.loads(pickle.dumps(bound)) == theory.Certificate("Lemma", "a ≤ b", 1.0, 2.0)
+            (row,) = theory.Certificates([bound]).to_dict()["certificates"]
+            assert json.loads(json.dumps(row))["form"] == "printed"
+        with pytest.warns(DeprecationWarning, match="'printed' of a certificate is now 'published'") as notices:
+            assert (bound.form == "printed", bound.form != "printed") == (True, False)
+        assert {notice.filename for notice in notices} == {__file__}
+    assert theory.Certificate("Lemma", "a ≤ b", 1.0, 2.0, "tighter").form != "printed"
+    for function in (tail_upper, tail_lower):
+        assert function([0.5], 3, "printed") == function([0.5], 3, "published") != function([0.5], 3)
+    assert logit_curvature_bound([[0.6, 0.4]], "printed") == logit_curvature_bound([[0.6, 0.4]], "published")
+    assert '`"printed"`' in MIGRATING
+
+
+def network() -> nn.Module:
+    return nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+
+
+@pytest.mark.parametrize(
+    ("function", "others", "old", "new", "value"),
+    [
+        (losses.AdaFocal, {}, "least", "min_gamma", -3.0),
+        (losses.AdaFocal, {}, "most", "max_gamma", 3.0),
+        (losses.ARAdaLS, {"examples": 8}, "rivals", "runner_ups", 5),
+        (losses.MarginTail, {}, "rivals", "runner_ups", 5),
+        (losses.CalMO, {}, "step", "step_size", 0.5),
+        (ensembles.MeanField, {"model": network()}, "prior", "prior_std", 0.5),
+        (ensembles.Rank1BNN, {"model": network()}, "prior", "prior_std", 0.5),
+        (ensembles.MIMO, {"model": network()}, "same", "input_repetition_probability", 0.5),
+    ],
+)
+def test_an_old_argument_and_its_attribute(
+    function: Callable[..., Any], others: dict[str, object], old: str, new: str, value: object
+) -> None:
+    with pytest.warns(DeprecationWarning, match=f"the argument {old} is now {new}"):
+        made = function(**others, **{old: value})
+    assert getattr(made, new) == value
+    with pytest.warns(DeprecationWarning, match=f"the property {old} is now {new}"):
+        assert getattr(made, old) == value
+    assert f"`{old}`" in MIGRATING
+    assert f"`{new}`" in MIGRATING
+
+
+@pytest.mark.parametrize("ensemble", [ensembles.BatchEnsemble, ensembles.MeanField])
+def test_the_standard_deviation_of_an_ensemble_by_its_old_name(ensemble: Callable[..., nn.Module]) -> None:
+    torch.manual_seed(0)
+    known = ensemble(network(), std=0.25)
+    torch.manual_seed(0)
+    with pytest.warns(DeprecationWarning, match="the argument deviation is now std"):
+        made = ensemble(network(), deviation=0.25)
+    for name, tensor in known.state_dict().items():
+        torch.testing.assert_close(made.state_dict()[name], tensor, rtol=0, atol=0)
+    assert "`deviation`" in MIGRATING
+
+
+FORMER = [
+    pytest.param(kind, entry, former, id=f"{kind} {name} {former}")
+    for kind, entries in (("loss", LOSSES), ("ensemble", ENSEMBLES))
+    for name, entry in entries.items()
+    for former in entry.former_options
+]
+
+
+@pytest.mark.parametrize(("kind", "entry", "former"), FORMER)
+def test_a_former_option_of_a_spec_is_read_for_good(kind: str, entry: Entry, former: str) -> None:
+    """The spec stays as written, the method gets the current name without a notice, and both have one run id."""
+    current = entry.former_options[former]
+    value = entry.parameters()[current].default * 2 or 0.5
+    specs = {
+        name: RunSpec(optimizer="sgd", stop={"steps": 1}, **{kind: {"name": entry.name, name: value}}, data={"val": 1})
+        for name in (former, current)
+    }
+    assert getattr(specs[former], kind).options == {former: value}
+    assert specs[former].run_id("") == specs[current].run_id("")
+
+    def build(**options: object) -> object:
+        if kind == "loss":
+            return build_objective(entry.name, options, Facts(8, 2, torch.tensor))
+        return build_ensemble(entry.name, network(), **options)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert repr(build(**{former: value})) == repr(build(**{current: value}))
+    with pytest.raises(BadInput, match=f"{former!r} is the former name of {current!r}"):
+        build(**{former: value, current: value})
+    assert f"`{former}`" in MIGRATING
+    assert f"`{current}`" in MIGRATING
+
+
+def test_the_id_of_a_run_with_former_options_is_that_of_version_0_1() -> None:
+    options = {"least": -3.0, "most": 3.0}
+    spec = RunSpec(optimizer="sgd", stop={"steps": 1}, data={"val": 1}, loss={"name": "ada-focal", **options})
+    former = {key: value for key, value in spec.resolved().items() if key != "optimizer"}
+    former["rule"] = {"name": "sgd"}
+    text = canonical({"schema": SCHEMA, "spec": former, "data": "d"})
+    assert spec.run_id("d") == hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def test_an_operator_of_ones_own_may_take_the_old_argument() -> None:

@@ -53,7 +53,7 @@ def test_losses():
         sf.losses.Mixup(): "Mixup(alpha=1.0)",
         sf.losses.CalMO(
             eps=torch.ones(3, 4)
-        ): "CalMO(eps=<3×4>, robust=0.5, smooth=0.01, steps=3, step=0.25, reuse=True)",
+        ): "CalMO(eps=<3×4>, robust=0.5, smooth=0.01, steps=3, step_size=0.25, reuse=True)",
     }
     assert {repr(loss) for loss in shown} == set(shown.values())
 

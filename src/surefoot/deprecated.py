@@ -32,6 +32,7 @@ __all__ = [
     "renamed_arguments",
     "renamed_names",
     "renamed_property",
+    "warn_renamed",
 ]
 
 P = ParamSpec("P")
@@ -114,7 +115,7 @@ OLD_NAMES: Mapping[str, Mapping[str, str]] = {
     "surefoot.data.sets": {"DataSet": "StoredData"},
     "surefoot.ensembles.registry": {"ensemble_named": "build_ensemble"},
     "surefoot.errors": {"RunTaken": "RunLocked"},
-    "surefoot.loss": {"Convex": "FunctionLoss", "LogitLoss": "Loss"},
+    "surefoot.loss": {"Convex": "FunctionLoss", "LogitLoss": "Loss", "whole_labels": "check_integer_labels"},
     "surefoot.losses": {"lift": "as_objective"},
     "surefoot.losses.frozen_network": {
         "constant": "detached_statistics",
@@ -164,7 +165,7 @@ def renamed_names(module: str, stacklevel: int = 3) -> Callable[[str], Any]:
     def attribute(name: str) -> Any:
         if name not in names:
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
-        _warn(f"{module}.{name}", f"{module}.{names[name]}", stacklevel)
+        warn_renamed(f"{module}.{name}", f"{module}.{names[name]}", stacklevel)
         return getattr(sys.modules[module], names[name])
 
     return attribute
@@ -186,7 +187,7 @@ def renamed_arguments(**names: str) -> Callable[[Callable[P, R]], Callable[P, R]
             for old in names.keys() & kwargs.keys():
                 if names[old] in kwargs:
                     raise TypeError(f"{old} is the old name of {names[old]}; give {names[old]} alone")
-                _warn(f"the argument {old}", names[old], stacklevel=3)
+                warn_renamed(f"the argument {old}", names[old], stacklevel=3)
                 kwargs[names[old]] = kwargs.pop(old)
             return function(*args, **kwargs)
 
@@ -207,7 +208,7 @@ def renamed_property(old: str, new: str) -> property:
     """
 
     def value(self: Any) -> Any:
-        _warn(f"the property {old}", new)
+        warn_renamed(f"the property {old}", new)
         return getattr(self, new)
 
     return property(value, doc=f"Old name of `{new}`.")
@@ -230,7 +231,7 @@ class _OldModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         new = OLD_MODULES[module.__name__]
-        _warn(f"the module {module.__name__}", new)
+        warn_renamed(f"the module {module.__name__}", new)
         target = importlib.import_module(new)
         names = OLD_NAMES.get(new, {})
 
@@ -248,7 +249,14 @@ class _OldModule(ModuleType):
         return getattr(self, self.__name__.rpartition(".")[2])(*args, **kwargs)
 
 
-def _warn(old: str, new: str, stacklevel: int = 3) -> None:
+def warn_renamed(old: str, new: str, stacklevel: int = 3) -> None:
+    """Say that a name has a new name.
+
+    Args:
+        old: the old name.
+        new: the new name.
+        stacklevel: frames from the warning to the line that uses the old name.
+    """
     warnings.warn(f"{old} is now {new}; the old name leaves in 0.3", DeprecationWarning, stacklevel=stacklevel)
 
 

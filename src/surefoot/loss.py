@@ -28,8 +28,8 @@ __all__ = [
     "SquaredError",
     "as_loss",
     "check_convex",
+    "check_integer_labels",
     "softmax_hessian_product",
-    "whole_labels",
     "wide",
 ]
 
@@ -406,13 +406,13 @@ def as_loss(loss: LossLike, separable: bool = False) -> Loss:
         >>> as_loss("mse-half"), as_loss(nn.CrossEntropyLoss(reduction="sum"))
         (SquaredError(convention='half'), CrossEntropy(reduction='sum'))
     """
-    found = _as_loss(loss)
-    if separable and type(found).term is not Loss.term:
+    made = _as_loss(loss)
+    if separable and type(made).term is not Loss.term:
         raise BadInput(
-            f"loss {type(found).__name__} has a term of the whole batch, so its curvature is no sum over examples; "
+            f"loss {type(made).__name__} has a term of the whole batch, so its curvature is no sum over examples; "
             "take the loss without that term, such as 'ce'"
         )
-    return found
+    return made
 
 
 def _as_loss(loss: Any) -> Loss:
@@ -536,11 +536,11 @@ def wide(logits: Tensor) -> Tensor:
 def _checked(logits: Any, labels: Any) -> tuple[Tensor, Tensor]:
     """Logits in float32 or better and labels in int64, or an error that says what is wrong and what to do."""
     if not isinstance(logits, Tensor) or logits.ndim != 2 or not logits.is_floating_point() or logits.shape[1] < 2:
-        found = f"{logits.dtype} {tuple(logits.shape)}" if isinstance(logits, Tensor) else type(logits).__name__
-        raise BadInput(f"logits must be a floating-point tensor of shape (n, k), two classes at least; got {found}")
+        given = f"{logits.dtype} {tuple(logits.shape)}" if isinstance(logits, Tensor) else type(logits).__name__
+        raise BadInput(f"logits must be a floating-point tensor of shape (n, k), two classes at least; got {given}")
     if len(logits) == 0:
         raise BadInput("logits must have at least one row; got none")
-    whole_labels(labels)
+    check_integer_labels(labels)
     if labels.shape != logits.shape[:1]:
         raise BadInput(f"labels must have shape ({len(logits)},), one per row of logits; got {tuple(labels.shape)}")
     lowest, highest = (int(bound) for bound in labels.aminmax())
@@ -557,7 +557,7 @@ def _checked(logits: Any, labels: Any) -> tuple[Tensor, Tensor]:
     return wide(logits), labels.long()
 
 
-def whole_labels(labels: Any) -> None:
+def check_integer_labels(labels: Any) -> None:
     """Check that labels are a tensor of integers (n,): torch's cross-entropy takes soft labels without an error.
 
     Args:
@@ -570,7 +570,7 @@ def whole_labels(labels: Any) -> None:
         raise BadInput(f"labels must be a tensor of shape (n,); got {type(labels).__name__}")
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         raise BadInput(
-            f"labels must be whole numbers, one class for each example; got {labels.dtype} {tuple(labels.shape)}; "
+            f"labels must be integers, one class for each example; got {labels.dtype} {tuple(labels.shape)}; "
             "for soft labels use Mixup or LabelSmoothing, which make their own"
         )
     if labels.ndim != 1:

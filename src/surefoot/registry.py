@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
+from surefoot.errors import BadInput
+
 __all__ = [
     "MOROSINI2026", "TAN2026", "CalibratorEntry", "Citation", "DatasetEntry", "EnsembleEntry", "Entry", "LossEntry",
     "MetricEntry", "OptimizerEntry", "resolve", "table",
@@ -50,6 +52,8 @@ class Entry:
         fixed: arguments of the builder that the name stands for: ``"resnet20"`` is ``CifarResNet`` of depth 20.
         given: names of the builder's arguments that are no user's options: the library supplies them, such as the
             model or the number of classes, or leaves them at their defaults.
+        former_options: current name by former name of an option. Specs with a former name are read for good, and run
+            ids are hashes of the former names.
         citation: the work that the method is from; None for what needs none.
     """
 
@@ -57,6 +61,7 @@ class Entry:
     builder: str
     fixed: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
     given: tuple[str, ...] = field(default=(), kw_only=True)
+    former_options: Mapping[str, str] = field(default_factory=dict, kw_only=True)
     citation: Citation | None = field(default=None, kw_only=True)
 
     def resolve(self) -> Any:
@@ -91,6 +96,43 @@ class Entry:
             for name, parameter in signature.parameters.items()
             if name not in self.fixed and name not in self.given
         }
+
+    def current_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Give the options of a spec their current names.
+
+        Args:
+            options: the options, in either spelling.
+
+        Returns:
+            The options under current names, in the same order.
+
+        Raises:
+            BadInput: if an option is given in both spellings.
+
+        Example:
+            >>> Entry("power", "math:pow", former_options={"base": "x"}).current_options({"base": 2.0})
+            {'x': 2.0}
+        """
+        for former, current in self.former_options.items():
+            if former in options and current in options:
+                raise BadInput(f"{self.name}: {former!r} is the former name of {current!r}; give {current!r} alone")
+        return {self.former_options.get(name, name): value for name, value in options.items()}
+
+    def hashed_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Give the options of a spec their former names, which the run's id is a hash of.
+
+        Args:
+            options: the options, in either spelling.
+
+        Returns:
+            The options under former names, in the same order.
+
+        Example:
+            >>> Entry("power", "math:pow", former_options={"base": "x"}).hashed_options({"x": 2.0})
+            {'base': 2.0}
+        """
+        former = {current: name for name, current in self.former_options.items()}
+        return {former.get(name, name): value for name, value in options.items()}
 
 
 @dataclass(frozen=True)

@@ -61,9 +61,9 @@ def log_softmax(z):
 class TestMean:
     def test_probabilities_are_averaged(self):
         members = [random_predictions(50, 4, seed) for seed in range(3)]
-        members = [Predictions(each.logits, members[0].labels) for each in members]
-        found = mean_predictions(members)
-        assert np.allclose(found.probs, np.mean([each.probs for each in members], axis=0), rtol=1e-12)
+        members = [Predictions(member.logits, members[0].labels) for member in members]
+        mean = mean_predictions(members)
+        assert np.allclose(mean.probs, np.mean([member.probs for member in members], axis=0), rtol=1e-12)
 
     @given(st.integers(0, 10_000))
     def test_nll_of_the_mean_is_at_most_the_mean_nll(self, seed):
@@ -71,7 +71,7 @@ class TestMean:
         n, k, m = random.integers(2, 20), random.integers(2, 6), random.integers(1, 5)
         labels = random.integers(0, k, n)
         members = [Predictions(5 * random.standard_normal((n, k)), labels) for _ in range(m)]
-        assert metrics.nll(mean_predictions(members)) <= np.mean([metrics.nll(each) for each in members]) + 1e-12
+        assert metrics.nll(mean_predictions(members)) <= np.mean([metrics.nll(member) for member in members]) + 1e-12
 
     def test_saturated_members_keep_their_doubt(self):
         one = Predictions([[900.0, 0.0]], [1])
@@ -93,8 +93,8 @@ class TestMean:
 class TestDeep:
     def test_identical_members_are_one(self):
         base, b = network(), batch()
-        found = DeepEnsemble([base, copy.deepcopy(base)]).eval()(b.inputs)
-        assert torch.allclose(found, log_softmax(base(b.inputs)), atol=1e-6)
+        logits = DeepEnsemble([base, copy.deepcopy(base)]).eval()(b.inputs)
+        assert torch.allclose(logits, log_softmax(base(b.inputs)), atol=1e-6)
 
     def test_other_class_counts(self):
         model = DeepEnsemble([network(), network(classes=5)])
@@ -120,8 +120,8 @@ class TestDropout:
     @pytest.mark.parametrize("name", MODELS)
     def test_rate_zero_is_the_network(self, name):
         base, b = network(name), batch(name)
-        found = MCDropout(copy.deepcopy(base), rate=0.0).eval()(b.inputs)
-        assert torch.allclose(found, log_softmax(base.eval()(b.inputs)), atol=1e-5)
+        logits = MCDropout(copy.deepcopy(base), rate=0.0).eval()(b.inputs)
+        assert torch.allclose(logits, log_softmax(base.eval()(b.inputs)), atol=1e-5)
 
     @pytest.mark.parametrize("name", MODELS)
     def test_noise_is_on_and_its_own(self, name):
@@ -179,7 +179,7 @@ class TestBatchEnsemble:
     def test_the_loss_is_the_mean_over_members(self):
         model, b = BatchEnsemble(network(), members=3), batch()
         members = model.member_logits(b.inputs)
-        mean = torch.stack([cross_entropy(each, b.labels) for each in members]).mean()
+        mean = torch.stack([cross_entropy(logits, b.labels) for logits in members]).mean()
         assert torch.allclose(objective()(model.train(), b), mean, atol=1e-6)
 
     def test_parameters(self):
@@ -202,7 +202,7 @@ class TestRankOne:
         assert torch.allclose(model(b.inputs), log_softmax(base.eval()(b.inputs)), atol=1e-4)
 
     def test_divergence_is_zero_at_the_prior_only(self):
-        model = Rank1BNN(network(), members=2, prior=0.1)
+        model = Rank1BNN(network(), members=2, prior_std=0.1)
         parts = [part for part in model.modules() if isinstance(part, Gaussian)]
         with torch.no_grad():
             for part in parts:
@@ -215,7 +215,7 @@ class TestRankOne:
 
     def test_first_deviation(self):
         part = next(p for p in Rank1BNN(network(), rate=1e-3).modules() if isinstance(p, Gaussian))
-        assert part.deviation.min().item() == pytest.approx((1e-3 / 0.999) ** 0.5, rel=1e-4)
+        assert part.std.min().item() == pytest.approx((1e-3 / 0.999) ** 0.5, rel=1e-4)
         assert set(part.mean.unique().tolist()) == {-1.0, 1.0}
 
 
@@ -224,7 +224,7 @@ class TestMeanField:
     @pytest.mark.parametrize("name", MODELS)
     def test_no_deviation_is_the_network(self, name, flipout):
         base, b = network(name), batch(name)
-        model = MeanField(copy.deepcopy(base), deviation=1e-12, flipout=flipout, samples=2)
+        model = MeanField(copy.deepcopy(base), std=1e-12, flipout=flipout, samples=2)
         for mode in (True, False):
             base.train(mode)
             model.train(mode)
@@ -232,13 +232,13 @@ class TestMeanField:
             assert torch.allclose(logits, base(b.inputs), atol=1e-4)
 
     def test_divergence(self):
-        model = MeanField(network(), prior=0.1)
+        model = MeanField(network(), prior_std=0.1)
         parts = [part for part in model.modules() if isinstance(part, Gaussian)]
-        mean, deviation = (torch.cat([getattr(p, n).flatten() for p in parts]).double() for n in ("mean", "deviation"))
-        prior, posterior = torch.distributions.Normal(0, 0.1), torch.distributions.Normal(mean, deviation)
+        mean, std = (torch.cat([getattr(p, n).flatten() for p in parts]).double() for n in ("mean", "std"))
+        prior, posterior = torch.distributions.Normal(0, 0.1), torch.distributions.Normal(mean, std)
         theirs = torch.distributions.kl_divergence(posterior, prior).sum()
         assert model.divergence().item() == pytest.approx(theirs.item(), rel=1e-5)
-        tied = MeanField(network(), deviation=0.1, prior=0.1, tied=True)
+        tied = MeanField(network(), std=0.1, prior_std=0.1, tied=True)
         assert tied.divergence().item() == pytest.approx(0, abs=1e-3)
         assert float(kl_gaussian(torch.zeros(3), torch.full((3,), 0.1), 0.0, 0.1)) == pytest.approx(0, abs=1e-6)
 
@@ -250,25 +250,25 @@ class TestMeanField:
         x = torch.randn(2, 6) if kind == "dense" else torch.randn(2, 6, 1, 1)
         draws = {}
         for flipout in (False, True):
-            model = MeanField(nn.Sequential(copy.deepcopy(layer)), deviation=0.5, flipout=flipout).train()
+            model = MeanField(nn.Sequential(copy.deepcopy(layer)), std=0.5, flipout=flipout).train()
             with torch.no_grad():
                 draws[flipout] = torch.stack([model.training_logits(x).flatten(1) for _ in range(6000)])
         exact = layer(x).flatten(1)
         variance = 0.25 * x.flatten(1).pow(2).sum(1, keepdim=True)
-        for found in draws.values():
-            assert float(((found.mean(0) - exact).abs() / (variance / 6000).sqrt()).detach().max()) < 4.5
-            assert float((found.var(0) / variance - 1).abs().max()) < 0.1
-        between = {f: np.corrcoef(found[:, 0, 0], found[:, 1, 0])[0, 1] for f, found in draws.items()}
+        for drawn in draws.values():
+            assert float(((drawn.mean(0) - exact).abs() / (variance / 6000).sqrt()).detach().max()) < 4.5
+            assert float((drawn.var(0) / variance - 1).abs().max()) < 0.1
+        between = {f: np.corrcoef(drawn[:, 0, 0], drawn[:, 1, 0])[0, 1] for f, drawn in draws.items()}
         cosine = torch.cosine_similarity(x[0].flatten(), x[1].flatten(), dim=0)
         assert between[False] == pytest.approx(float(cosine), abs=0.06)
         assert between[True] == pytest.approx(0, abs=0.06)
 
     def test_annealed_divergence_in_the_objective(self):
-        model, b = MeanField(network(), deviation=1e-12), batch()
+        model, b = MeanField(network(), std=1e-12), batch()
         kl, plain = model.divergence().item(), cross_entropy(model.train()(b.inputs), b.labels).item()
         for step, weight in ((0, 0.25), (1, 0.5), (3, 1.0), (9, 1.0)):
-            found = objective(50, anneal=4)(model, b._replace(step=step)).item()
-            assert found == pytest.approx(plain + weight * kl / 50, rel=1e-5)
+            loss = objective(50, anneal=4)(model, b._replace(step=step)).item()
+            assert loss == pytest.approx(plain + weight * kl / 50, rel=1e-5)
 
 
 class TestMIMO:
@@ -289,7 +289,7 @@ class TestMIMO:
 
     @pytest.mark.parametrize("same", [0.0, 1.0])
     def test_rows_and_labels_belong_together(self, same):
-        model, b = MIMO(network(), members=3, repetitions=4, same=same), batch()
+        model, b = MIMO(network(), members=3, repetitions=4, input_repetition_probability=same), batch()
         spread = model.spread(b)
         rows = spread.indices.reshape(-1, 3)
         assert torch.equal(spread.labels, b.labels[spread.indices])
@@ -302,12 +302,12 @@ class TestMIMO:
         model, b = MIMO(network(), members=3, repetitions=1), batch()
         model.train()
         torch.manual_seed(7)
-        found = objective()(model, b)
+        loss = objective()(model, b)
         torch.manual_seed(7)
         spread = model.spread(b)
         logits = model.model(spread.inputs).unflatten(1, (3, 4))
         heads = [cross_entropy(logits[:, head], spread.labels.reshape(-1, 3)[:, head]) for head in range(3)]
-        assert torch.allclose(found, torch.stack(heads).sum(), atol=1e-6)
+        assert torch.allclose(loss, torch.stack(heads).sum(), atol=1e-6)
 
 
 @pytest.mark.parametrize("rule", [SAM, CSAM])
@@ -336,18 +336,18 @@ def test_both_passes_see_the_same_noise(name, rule):
 @pytest.mark.parametrize("kind", [BatchEnsemble, Rank1BNN, MeanField])
 def test_a_layer_in_two_places_is_replaced_in_both(kind):
     layer = nn.Linear(3, 3)
-    found = kind(nn.Sequential(layer, nn.ReLU(), layer)).model
-    assert found[0] is found[2]
-    assert found[0] is not layer
+    layers = kind(nn.Sequential(layer, nn.ReLU(), layer)).model
+    assert layers[0] is layers[2]
+    assert layers[0] is not layer
 
 
 def test_large_deviations():
     for part, deviation in (
-        (MeanField(network(), deviation=1000.0), 1000.0),
+        (MeanField(network(), std=1000.0), 1000.0),
         (Rank1BNN(network(), rate=0.999999), 999999**0.5),
     ):
-        gaussian = next(each for each in part.modules() if isinstance(each, Gaussian))
-        assert gaussian.deviation.max().item() == pytest.approx(deviation, rel=1e-4)
+        gaussian = next(module for module in part.modules() if isinstance(module, Gaussian))
+        assert gaussian.std.max().item() == pytest.approx(deviation, rel=1e-4)
 
 
 @pytest.mark.parametrize("loss", [Mixup(), MITL(), CalMO(eps=0.1), MarginTail(eps=0.1)])
@@ -368,9 +368,9 @@ def test_weights_of_a_rule_reach_the_inner_loss():
 
 
 def test_tiled():
-    found = tiled(batch(rows=2), 3)
-    assert found.indices.tolist() == [0, 1, 0, 1, 0, 1]
-    assert found.inputs.shape == (6, 1, 8, 8)
+    repeated = tiled(batch(rows=2), 3)
+    assert repeated.indices.tolist() == [0, 1, 0, 1, 0, 1]
+    assert repeated.inputs.shape == (6, 1, 8, 8)
 
 
 @pytest.mark.parametrize(
@@ -381,9 +381,9 @@ def test_tiled():
         ("dropout", {"rate": 1.0}, r"rate must lie in \[0, 1\)"),
         ("dropout", {"sample": 3}, "no option 'sample'"),
         ("batch", {"members": 0}, "members"),
-        ("rank1", {"prior": 0}, "prior"),
-        ("vi", {"deviation": -1.0}, "deviation"),
-        ("mimo", {"same": 2}, "same"),
+        ("rank1", {"prior_std": 0}, "prior_std must"),
+        ("vi", {"std": -1.0}, "std must"),
+        ("mimo", {"input_repetition_probability": 2}, "input_repetition_probability must"),
         ("flipout", {"flipout": False}, "no option 'flipout'"),
     ],
 )

@@ -65,20 +65,20 @@ def test_resumed_to_the_bit(name, tmp_path):
 def test_a_deep_ensemble_is_made_of_runs(tmp_path):
     shift = {"corruptions": "fog", "severities": [1, 5], "ood": ["digits"], "rows": 40}
     seeds = [run(spec(seed=seed, shift=shift), tmp_path) for seed in (2, 3)]
-    stamps = [(each.folder / "result.json").stat().st_mtime_ns for each in seeds]
+    stamps = [(member.folder / "result.json").stat().st_mtime_ns for member in seeds]
     steps = []
     done = run(spec(seed=1, shift=shift, ensemble={"name": "deep", "members": 2}), tmp_path,
                watch=lambda step, steps_, *_: steps.append((step, steps_)))  # fmt: skip
     assert (done.outcome, done.step) == ("finished", 30)
     # Seeds 2 and 3 had been run: they are its members, and are not run again.
     assert steps == []
-    assert [(each.folder / "result.json").stat().st_mtime_ns for each in seeds] == stamps
-    opened = [open_run(each.folder) for each in seeds]
+    assert [(member.folder / "result.json").stat().st_mtime_ns for member in seeds] == stamps
+    opened = [open_run(member.folder) for member in seeds]
     test = opened[0].data.test
-    p = mean_predictions([Predictions.of(each.model, test) for each in opened])
+    p = mean_predictions([Predictions.of(member.model, test) for member in opened])
     assert done.final["test.accuracy"] == pytest.approx(np.mean(p.correct))
     assert done.final["test.nll"] == pytest.approx(-p.log_true.mean(), rel=1e-5)
-    assert done.final["test.nll"] <= np.mean([each.final["test.nll"] for each in seeds])
+    assert done.final["test.nll"] <= np.mean([member.final["test.nll"] for member in seeds])
     for key in ("shift.ece", "shift.fog.ece", "shift.temperature.ece", "ood.digits.auroc", "test.tce"):
         assert 0 <= done.final[key] <= 1
     assert "ood.digits.energy.auroc" in seeds[0].final

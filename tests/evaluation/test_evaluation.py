@@ -28,9 +28,9 @@ def command(*arguments):
 
 
 @pytest.mark.usefixtures("few_resamples")
-@pytest.mark.parametrize("options", [{}, {"bins": 10}, {"every": True}, {"seed": 3}])
+@pytest.mark.parametrize("options", [{}, {"bins": 10}, {"costly": True}, {"seed": 3}])
 def test_it_is_what_the_command_prints(file, options):
-    flags = {"bins": ["--bins", "10"], "every": ["--all"], "seed": ["--seed", "3"]}
+    flags = {"bins": ["--bins", "10"], "costly": ["--all"], "seed": ["--seed", "3"]}
     given = [flag for option in options for flag in flags[option]]
     result = sf.evaluate(sf.Predictions.load(file), name="p.npz", **options)
     assert json.loads(command(file, "--json", *given)) == result.to_dict()

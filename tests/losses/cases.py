@@ -80,7 +80,7 @@ OBJECTIVES = {
     "calmo flat": lambda: sf.losses.CalMO(robust=0.0),
     "calmo robust": lambda: sf.losses.CalMO(eps=0.3, smooth=0.0),
     "margin-tail": lambda: sf.losses.MarginTail(eps=0.1),
-    "margin-tail log": lambda: sf.losses.MarginTail(eps=0.1, norm=2, form="log", tau=0.5, rivals=3),
+    "margin-tail log": lambda: sf.losses.MarginTail(eps=0.1, norm=2, form="log", tau=0.5, runner_ups=3),
     "crl": lambda: sf.losses.CRL(12),
     "mixup": sf.losses.Mixup,
     "mit-l": sf.losses.MITL,

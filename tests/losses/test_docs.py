@@ -30,7 +30,7 @@ def test_row(row):
     build = getattr(sf.losses, call.func.id)
     parameters = dict(inspect.signature(build).parameters)
     parameters.pop("reduction", None)
-    required = [name for name, each in parameters.items() if each.default is each.empty]
+    required = [name for name, parameter in parameters.items() if parameter.default is parameter.empty]
     assert [arg.id for arg in call.args] == required
     for keyword in call.keywords:
         written = eval(compile(ast.Expression(keyword.value), "row", "eval"))

@@ -29,8 +29,8 @@ def against(loss, by_example, logits=None, labels=None):
     if logits is None:
         logits, labels = examples(40, 6)
     expected = [by_example(*row) for row in rows(logits, labels)]
-    found = loss(logits, labels)
-    torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64))
+    value = loss(logits, labels)
+    torch.testing.assert_close(value, torch.tensor(expected, dtype=torch.float64))
 
 
 def test_cross_entropy():
@@ -76,9 +76,9 @@ def test_the_optimum_of_label_smoothing():
 
     def closure():
         solver.zero_grad()
-        found = loss(z, y)
-        found.backward()
-        return found
+        value = loss(z, y)
+        value.backward()
+        return value
 
     solver.step(closure)
     z = z.detach()
@@ -181,8 +181,8 @@ def test_acls():
 def test_acls_does_not_lower_the_top_by_its_second_term():
     logits = torch.tensor([[4.0, 0.0, 0.0]], dtype=torch.float64).requires_grad_()
     loss = sf.losses.ACLS(alpha=1.0, top=0.0, others=1.0, margin=1.0)
-    found = loss(logits, torch.tensor([0])) - sf.losses.CrossEntropy()(logits, torch.tensor([0]))
-    (gradient,) = torch.autograd.grad(found, logits)
+    penalty = loss(logits, torch.tensor([0])) - sf.losses.CrossEntropy()(logits, torch.tensor([0]))
+    (gradient,) = torch.autograd.grad(penalty, logits)
     torch.testing.assert_close(gradient, torch.tensor([[0.0, -3.0, -3.0]], dtype=torch.float64))
 
 
@@ -214,8 +214,8 @@ def mmce_by_pairs(c, right, legacy):
 def test_mmce(legacy, kind):
     c = [0.9, 0.8, 0.55, 0.7, 0.95]
     right = {"mixed": [1, 1, 0, 0, 1], "right": [1] * 5, "wrong": [0] * 5}[kind]
-    found = weighted_mmce(torch.tensor(c).double(), torch.tensor(right).double(), legacy=legacy)
-    assert float(found) == pytest.approx(mmce_by_pairs(c, right, legacy), abs=1e-6)
+    value = weighted_mmce(torch.tensor(c).double(), torch.tensor(right).double(), legacy=legacy)
+    assert float(value) == pytest.approx(mmce_by_pairs(c, right, legacy), abs=1e-6)
 
 
 def test_mmce_does_not_shrink_with_the_batch():
@@ -272,7 +272,7 @@ def cpc_gradient(logits, labels):
 def test_cpc_loops_over_classes_and_not_over_examples(monkeypatch):
     calls = []
     tanh = torch.Tensor.tanh_
-    monkeypatch.setattr(torch.Tensor, "tanh_", lambda each: calls.append(1) or tanh(each))
+    monkeypatch.setattr(torch.Tensor, "tanh_", lambda tensor: calls.append(1) or tanh(tensor))
     monkeypatch.setattr("surefoot.losses.pairwise._PAIRS", 1)  # the smallest pieces
     sf.losses.CPC()(*examples(60, 8))
     assert len(calls) == 7

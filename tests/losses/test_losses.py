@@ -21,8 +21,8 @@ def loss(request):
 def test_gradients(loss):
     logits, labels = examples()
     for reduction in ("mean", "none"):
-        each = loss(reduction=reduction)
-        assert torch.autograd.gradcheck(lambda z, each=each: each(z, labels), logits.clone().requires_grad_())
+        made = loss(reduction=reduction)
+        assert torch.autograd.gradcheck(lambda z, made=made: made(z, labels), logits.clone().requires_grad_())
 
 
 def test_reductions_agree(loss):
@@ -39,9 +39,9 @@ def test_extreme_logits(loss, size):
         pytest.skip("its square is beyond float32")
     logits, labels = examples(dtype=torch.float32)
     logits = torch.where(logits > 0, size, -size).requires_grad_()
-    found = loss()(logits, labels)
-    found.backward()
-    assert bool(found.isfinite())
+    value = loss()(logits, labels)
+    value.backward()
+    assert bool(value.isfinite())
     assert bool(logits.grad.isfinite().all())
 
 
@@ -50,9 +50,9 @@ def test_every_mixture_of_extremes(loss):
     for row in itertools.product((-1e4, 0.0, 1e4), repeat=3):
         for label in range(3):
             logits = torch.tensor([row], requires_grad=True)
-            found = loss()(logits, torch.tensor([label]))
-            found.backward()
-            assert bool(found.isfinite() and logits.grad.isfinite().all()), (row, label)
+            value = loss()(logits, torch.tensor([label]))
+            value.backward()
+            assert bool(value.isfinite() and logits.grad.isfinite().all()), (row, label)
 
 
 @pytest.mark.parametrize("kind", ["one", "right", "wrong", "equal"])
@@ -65,9 +65,9 @@ def test_batches_of_one_kind(loss, kind):
     else:
         labels = logits.argmax(dim=1) if kind == "right" else logits.argmin(dim=1)
     logits.requires_grad_()
-    found = loss()(logits, labels)
-    found.backward()
-    assert bool(found.isfinite())
+    value = loss()(logits, labels)
+    value.backward()
+    assert bool(value.isfinite())
     assert bool(logits.grad.isfinite().all())
 
 
@@ -80,15 +80,15 @@ def test_two_classes(loss):
 def test_the_order_of_the_batch_does_not_matter(seed, name):
     logits, labels = examples(seed=seed)
     order = torch.randperm(7, generator=torch.Generator().manual_seed(seed))
-    each = LOSSES[name]()
-    torch.testing.assert_close(each(logits[order], labels[order]), each(logits, labels))
+    made = LOSSES[name]()
+    torch.testing.assert_close(made(logits[order], labels[order]), made(logits, labels))
 
 
 @given(seed=st.integers(0, 1000), name=st.sampled_from(sorted(set(LOSSES) - {"mse", "mse-half", "acls"})))
 def test_a_constant_added_to_the_logits_does_not_matter(seed, name):
     logits, labels = examples(seed=seed)
-    each = LOSSES[name]()
-    torch.testing.assert_close(each(logits + 3.0, labels), each(logits, labels))
+    made = LOSSES[name]()
+    torch.testing.assert_close(made(logits + 3.0, labels), made(logits, labels))
 
 
 @given(seed=st.integers(0, 1000), name=st.sampled_from(list(NOTHING)))
@@ -100,9 +100,9 @@ def test_without_its_own_part_it_is_cross_entropy(seed, name):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_halves_are_widened_first(loss, dtype):
     logits, labels = examples(dtype=dtype)
-    found = loss()(logits, labels)
-    assert found.dtype == torch.float32
-    assert torch.equal(found, loss()(logits.float(), labels))
+    value = loss()(logits, labels)
+    assert value.dtype == torch.float32
+    assert torch.equal(value, loss()(logits.float(), labels))
 
 
 def test_arguments_are_left_alone(loss):
@@ -121,9 +121,9 @@ def test_curvature_has_a_name():
 ROWS = torch.zeros(3, 4)
 RIGHT = torch.tensor([0, 1, 2])
 MISUSE = {
-    "soft labels": (ROWS, torch.full((3, 4), 0.25), "whole numbers.*Mixup or LabelSmoothing"),
-    "float labels": (ROWS, RIGHT.float(), "whole numbers"),
-    "booleans": (ROWS, RIGHT.bool(), "whole numbers"),
+    "soft labels": (ROWS, torch.full((3, 4), 0.25), "integers.*Mixup or LabelSmoothing"),
+    "float labels": (ROWS, RIGHT.float(), "integers"),
+    "booleans": (ROWS, RIGHT.bool(), "integers"),
     "one-hot labels": (ROWS, torch.eye(4)[RIGHT].long(), r"shape \(n,\).*got \(3, 4\)"),
     "too few labels": (ROWS, RIGHT[:2], r"shape \(3,\).*got \(2,\)"),
     "too large": (ROWS, torch.tensor([0, 4, 1]), r"0\.\.3; got 4 in row 1"),
@@ -154,9 +154,9 @@ def test_a_masked_class_has_its_limit():
 def test_a_masked_class_is_finite_or_refused(loss):
     logits = torch.tensor([[1.0, -torch.inf, 0.0], [1.0, 2.0, 0.0]], requires_grad=True)
     if loss().masks:
-        found = loss()(logits, torch.tensor([0, 1]))
-        found.backward()
-        assert torch.isfinite(found)
+        value = loss()(logits, torch.tensor([0, 1]))
+        value.backward()
+        assert torch.isfinite(value)
         assert torch.isfinite(logits.grad).all()
     else:
         rule = sf.optim.CSAM(torch.optim.SGD([logits], lr=0.1))
@@ -173,9 +173,9 @@ def test_a_masked_class_is_finite_or_refused(loss):
         (lambda: sf.losses.Focal(p0=1.5), "p must lie between 0 and 1"),
         (lambda: sf.losses.LabelSmoothing(1.0), r"alpha must lie in \[0, 1\)"),
         (lambda: sf.losses.SquaredError("middle"), "convention"),
-        (lambda: sf.losses.AdaFocal(least=1.0), "least must be below 0"),
-        (lambda: sf.losses.AdaFocal(least="a"), "least must be a number from .*; got 'a'"),
-        (lambda: sf.losses.AdaFocal(most="a"), "most must be a finite number above 0; got 'a'"),
+        (lambda: sf.losses.AdaFocal(min_gamma=1.0), "min_gamma must be below 0"),
+        (lambda: sf.losses.AdaFocal(min_gamma="a"), "min_gamma must be a number from .*; got 'a'"),
+        (lambda: sf.losses.AdaFocal(max_gamma="a"), "max_gamma must be a finite number above 0; got 'a'"),
         (lambda: sf.losses.BalCAL(5, delta="a"), "delta must be a number from 0 to 1; got 'a'"),
         (lambda: sf.losses.BalCAL(5, start=2.0), "start must be a number from 0 to 1; got 2.0"),
         (lambda: sf.losses.MMCE(legacy="no"), "legacy must be true or false; got 'no'"),

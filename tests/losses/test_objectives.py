@@ -84,9 +84,9 @@ def test_odd_batches(name, kind):
             model[-1].linear.weight.mul_(1e5) if name == "balcal" else model[-1].weight.mul_(1e5)
     else:
         b = b._replace(labels=logits.argmax(1) if kind == "right" else logits.argmin(1))
-    found = value(objective, model, b)
-    found.backward()
-    assert bool(found.isfinite())
+    result = value(objective, model, b)
+    result.backward()
+    assert bool(result.isfinite())
     assert all(bool(p.grad.isfinite().all()) for p in model.parameters() if p.grad is not None)
 
 
@@ -102,7 +102,7 @@ def test_odd_batches(name, kind):
         sf.losses.ARAdaLS(12),
         as_objective(sf.losses.CrossEntropy()),
     ],
-    ids=lambda each: type(each).__name__,
+    ids=lambda objective: type(objective).__name__,
 )
 def test_without_its_own_part_it_is_cross_entropy(objective):
     model, b = network(), batch()
@@ -112,8 +112,8 @@ def test_without_its_own_part_it_is_cross_entropy(objective):
 @pytest.mark.parametrize(
     ("labels", "match"),
     [
-        (torch.full((12, 5), 0.2), "whole numbers.*Mixup or LabelSmoothing"),
-        (torch.zeros(12), "whole numbers"),
+        (torch.full((12, 5), 0.2), "integers.*Mixup or LabelSmoothing"),
+        (torch.zeros(12), "integers"),
         (torch.eye(5)[torch.arange(12) % 5].long(), r"shape \(n,\).*got \(12, 5\)"),
         ([0] * 12, "labels must be a tensor"),
     ],
@@ -162,10 +162,10 @@ def test_held_still_it_gives_the_logits_of_training_mode():
         expected = model(x)
     running = copy.deepcopy(model.state_dict())
     with frozen_network(model, statistics):
-        found = model(x)
+        output = model(x)
         alone = model(x[3:4])
         assert not model[2].training
-    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(output, expected)
     torch.testing.assert_close(alone, expected[3:4])  # a function of one example
     assert model[2].training
     assert all(torch.equal(value, running[name]) for name, value in model.state_dict().items())
@@ -191,8 +191,8 @@ def test_examples_do_not_mix(objective):
     whole = objective(model, b) - plain(model, b)
     parts = []
     for i in range(12):
-        each = Batch(b.inputs[i : i + 1], b.labels[i : i + 1], b.indices[i : i + 1], 0)
-        parts.append(objective(model, each) - plain(model, each))
+        single = Batch(b.inputs[i : i + 1], b.labels[i : i + 1], b.indices[i : i + 1], 0)
+        parts.append(objective(model, single) - plain(model, single))
     torch.testing.assert_close(whole, torch.stack(parts).mean())
 
 
@@ -213,7 +213,7 @@ def test_with_batch_norm_the_gradient_is_that_of_the_value(objective):
     gradient = torch.autograd.grad(value(objective, model, b), weights)
     generator = torch.Generator().manual_seed(5)
     for _ in range(3):
-        along = [torch.randn(each.shape, generator=generator, dtype=each.dtype) for each in weights]
+        along = [torch.randn(weight.shape, generator=generator, dtype=weight.dtype) for weight in weights]
         ends = []
         for step in (1e-6, -2e-6):
             with torch.no_grad():
@@ -224,8 +224,8 @@ def test_with_batch_norm_the_gradient_is_that_of_the_value(objective):
             for weight, direction in zip(weights, along, strict=True):
                 weight.add_(direction, alpha=1e-6)
         expected = (ends[0] - ends[1]) / 2e-6
-        found = sum(float((g * d).sum()) for g, d in zip(gradient, along, strict=True))
-        assert found == pytest.approx(expected, rel=1e-5, abs=1e-7)
+        derivative = sum(float((g * d).sum()) for g, d in zip(gradient, along, strict=True))
+        assert derivative == pytest.approx(expected, rel=1e-5, abs=1e-7)
 
 
 @pytest.mark.parametrize("objective", HELD, ids=["calmo", "flat", "rob", "tail", "log"])
@@ -292,12 +292,12 @@ def test_a_compiled_network_has_the_gradient_of_the_plain_one(objective):
     with torch.no_grad():
         compiled(b.inputs)
     before = copy.deepcopy(plainly.state_dict())
-    found = []
+    gradients = []
     for model in (plainly, compiled, compiled):
         plainly.load_state_dict(before)
-        found.append(torch.autograd.grad(value(objective, model, copy.copy(b)), weights))
-    for other in found[1:]:
-        for one, two in zip(found[0], other, strict=True):
+        gradients.append(torch.autograd.grad(value(objective, model, copy.copy(b)), weights))
+    for other in gradients[1:]:
+        for one, two in zip(gradients[0], other, strict=True):
             torch.testing.assert_close(one, two)
     torch.compiler.reset()
 
@@ -305,10 +305,10 @@ def test_a_compiled_network_has_the_gradient_of_the_plain_one(objective):
 @pytest.mark.parametrize("objective", HELD, ids=["calmo", "flat", "rob", "tail", "log"])
 def test_networks_in_half_precision_with_batch_norm(objective):
     model, b = network(norm=True).train().bfloat16(), batch()
-    found = value(objective, model, b._replace(inputs=b.inputs.bfloat16()))
-    found.backward()
-    assert bool(found.isfinite())
-    assert all(bool(each.grad.isfinite().all()) for each in model.parameters())
+    result = value(objective, model, b._replace(inputs=b.inputs.bfloat16()))
+    result.backward()
+    assert bool(result.isfinite())
+    assert all(bool(weight.grad.isfinite().all()) for weight in model.parameters())
 
 
 def test_dropout_takes_no_part_in_the_regularisers():
@@ -316,8 +316,8 @@ def test_dropout_takes_no_part_in_the_regularisers():
     torch.manual_seed(0)
     expected = plain(model, b)
     torch.manual_seed(0)
-    found = sf.losses.CalMO(eps=0.0, smooth=0.0)(model, b)
-    torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
+    result = sf.losses.CalMO(eps=0.0, smooth=0.0)(model, b)
+    torch.testing.assert_close(result, expected, rtol=1e-12, atol=0)
 
 
 # --- CalMO ---
@@ -337,21 +337,21 @@ def test_the_slope_of_a_linear_model():
     model, b = linear(), batch()
     w = model.weight
     expected = (w[b.labels] - w[rival(model, b)]).square().sum(1).mean()
-    found = sf.losses.CalMO(robust=0.0, smooth=1.0)(model, b) - plain(model, b)
-    torch.testing.assert_close(found, expected)
-    ours, theirs = (torch.autograd.grad(each, w)[0] for each in (found, expected))
+    penalty = sf.losses.CalMO(robust=0.0, smooth=1.0)(model, b) - plain(model, b)
+    torch.testing.assert_close(penalty, expected)
+    ours, theirs = (torch.autograd.grad(term, w)[0] for term in (penalty, expected))
     torch.testing.assert_close(ours, theirs)
 
 
 def test_the_divergence_by_hand():
     model, b = linear(), batch()
     objective = sf.losses.CalMO(eps=0.3, robust=1.0, smooth=0.0)
-    found = objective(model, b) - plain(model, b)
+    penalty = objective(model, b) - plain(model, b)
     ball = Ball.of(0.3, "inf", (6,), torch.device("cpu"))
     moved = adversary(model, b.inputs, b.labels, ball, 3, 0.25)
     p, q = model(b.inputs).softmax(1), model(moved).softmax(1)
-    torch.testing.assert_close(found, (p * (p / q).log()).sum(1).mean())
-    assert bool(found > 0)
+    torch.testing.assert_close(penalty, (p * (p / q).log()).sum(1).mean())
+    assert bool(penalty > 0)
 
 
 def test_a_constant_network_has_no_regularisers():
@@ -421,9 +421,9 @@ def test_half_precision_stays_out_of_the_regularisers():
     exact = sf.losses.CalMO(eps=0.3)(model, b) - plain(model, b)
     with torch.autocast("cpu", torch.bfloat16):
         rough = plain(model, b).float()
-        found = sf.losses.CalMO(eps=0.3)(model, b)
+        result = sf.losses.CalMO(eps=0.3)(model, b)
     assert not torch.equal(rough, plain(model, b))
-    torch.testing.assert_close(found - rough, exact, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(result - rough, exact, rtol=1e-4, atol=1e-6)
 
     def regularised(rounded):
         with torch.autocast("cpu", torch.bfloat16, enabled=rounded):
@@ -451,7 +451,7 @@ def test_costs_are_what_the_study_says():
 def test_margins_of_a_linear_model_are_exact(norm):
     model, b = linear(), batch()
     ball = Ball.of(0.3, norm, (6,), torch.device("cpu"))
-    found, _ = first_order_margins(model, b.inputs, b.labels, ball, rivals=4)
+    margins, _ = first_order_margins(model, b.inputs, b.labels, ball, runner_ups=4)
     w, c = model.weight, model.bias
     expected = []
     for x, y in zip(b.inputs, b.labels, strict=True):
@@ -461,13 +461,13 @@ def test_margins_of_a_linear_model_are_exact(norm):
             if j != int(y)
         ]
         expected.append(torch.stack(gaps).min())
-    torch.testing.assert_close(found, torch.stack(expected))
+    torch.testing.assert_close(margins, torch.stack(expected))
 
 
 def test_the_bounded_tail_by_hand():
     model, b = linear(), batch()
     ball = Ball.of(0.3, "inf", (6,), torch.device("cpu"))
-    m, fall = first_order_margins(model, b.inputs, b.labels, ball, rivals=2)
+    m, fall = first_order_margins(model, b.inputs, b.labels, ball, runner_ups=2)
     tail = (4 * (-m).exp() / (1 + 4 * (-m).exp())).mean()
     expected = plain(model, b) + 0.5 * tail + 0.1 * fall.square().mean()
     torch.testing.assert_close(sf.losses.MarginTail(eps=0.3, beta=0.1)(model, b), expected)
@@ -600,13 +600,13 @@ def test_crl_counts_a_row_once_however_often_it_is_seen():
 
 def test_mixup_by_hand():
     model, b = network(), batch()
-    found = value(sf.losses.Mixup(alpha=0.7), model, b, seed=3)
+    result = value(sf.losses.Mixup(alpha=0.7), model, b, seed=3)
     torch.manual_seed(3)
     alpha = torch.tensor(0.7, dtype=torch.float64)
     share, order = float(torch.distributions.Beta(alpha, alpha).sample()), torch.randperm(12)
     z = model(share * b.inputs + (1 - share) * b.inputs[order])
     soft = share * torch.eye(5).double()[b.labels] + (1 - share) * torch.eye(5).double()[b.labels[order]]
-    torch.testing.assert_close(found, cross_entropy(z, soft))
+    torch.testing.assert_close(result, cross_entropy(z, soft))
 
 
 def test_mixtures_of_a_linear_model_come_apart():
@@ -681,7 +681,7 @@ def test_balcal_between_epochs():
         model[-1].linear.weight.mul_(50)
     model.train()
     model(b.inputs)
-    heads = [each.detach() for each in model[-1].taken()]
+    heads = [logits.detach() for logits in model[-1].taken()]
     objective.epoch(Validation(model, as_dataset("train", (b.inputs, b.labels)), None))
     assert model.training
     assert float(model[-1].share) == bisected(*heads, b.labels, 0.95) < 0.8

@@ -54,14 +54,14 @@ def several(name, rank, wrapped=lambda model: model):
 
 def work(rank, folder):
     part = slice(0, CUT) if rank == 0 else slice(CUT, 12)
-    found = {}
+    results = {}
     for name in MADE:
         model, b = network(), batch()
         own = Batch(b.inputs[part], b.labels[part], b.indices[part], 0)
-        found[name] = step(name, model, own, DistributedDataParallel(model))
+        results[name] = step(name, model, own, DistributedDataParallel(model))
     for name in SEVERAL:
-        found[name] = several(name, rank, DistributedDataParallel)
-    return found
+        results[name] = several(name, rank, DistributedDataParallel)
+    return results
 
 
 @pytest.fixture(scope="module")
@@ -73,13 +73,13 @@ def ranks(tmp_path_factory):
 def test_the_term_is_that_of_the_global_batch(name, ranks):
     model = network()
     value, gradient, history = step(name, model, batch(), model)
-    for found in ranks:
-        for theirs, ours in zip(found[name], (value, gradient, history), strict=True):
+    for results in ranks:
+        for theirs, ours in zip(results[name], (value, gradient, history), strict=True):
             torch.testing.assert_close(theirs, ours)
 
 
 @pytest.mark.parametrize("name", SEVERAL)
 def test_several_passes_are_averaged_over_ranks_once(name, ranks):
     expected = (several(name, 0) + several(name, 1)) / 2
-    for found in ranks:
-        torch.testing.assert_close(found[name], expected)
+    for results in ranks:
+        torch.testing.assert_close(results[name], expected)

@@ -67,8 +67,8 @@ RULES = [
     ],
 )
 def test_every_loss_with_every_kind_of_rule(loss, rule, tmp_path):
-    found = run(spec(rule, steps=2, loss=named(loss), track={"every": 2, **QUICK}), tmp_path)
-    assert found.outcome == "finished"
+    done = run(spec(rule, steps=2, loss=named(loss), track={"every": 2, **QUICK}), tmp_path)
+    assert done.outcome == "finished"
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -87,8 +87,8 @@ def test_it_learns(loss, tmp_path):
 
 
 def test_what_a_loss_remembers_is_in_the_checkpoint(tmp_path):
-    found = run(spec(CSAM, loss="ada-focal"), tmp_path)
-    tensors, _ = load_newest(found.folder)
+    done = run(spec(CSAM, loss="ada-focal"), tmp_path)
+    tensors, _ = load_newest(done.folder)
     assert tensors["loss/loss.gammas"].shape == (15,)
     assert not torch.equal(tensors["loss/loss.gammas"], torch.ones(15, dtype=torch.float64))
     plain = run(spec(CSAM), tmp_path)
@@ -97,8 +97,8 @@ def test_what_a_loss_remembers_is_in_the_checkpoint(tmp_path):
 
 @pytest.mark.parametrize("loss", ["crl", "balcal"])
 def test_such_a_run_opens_again(loss, tmp_path):
-    found = run(spec("sgd", loss=loss), tmp_path)
-    opened = open_run(found.folder)
+    done = run(spec("sgd", loss=loss), tmp_path)
+    opened = open_run(done.folder)
     assert opened.model(opened.data.test.take()[0]).shape == (50, 10)
 
 
@@ -106,17 +106,17 @@ def test_the_curvature_read_is_that_of_a_loss_that_has_one(tmp_path):
     """Squared error has its own; for focal it is the cross-entropy's, at other weights."""
     sharp = {}
     for loss in ("ce", "focal", "mse", "mse-half"):
-        found = run(spec("sgd", steps=1, loss=loss, track={"every": 1}), tmp_path)
-        first = json.loads((found.folder / "journal.jsonl").read_text().splitlines()[0])
+        done = run(spec("sgd", steps=1, loss=loss, track={"every": 1}), tmp_path)
+        first = json.loads((done.folder / "journal.jsonl").read_text().splitlines()[0])
         sharp[loss] = first["sharpness"]
     assert sharp["ce"] == sharp["focal"]
     assert sharp["mse-half"] == pytest.approx(5 * sharp["mse"], rel=1e-3)
 
 
 def test_the_price_counts_what_the_loss_costs(tmp_path, capsys):
-    found = run(spec(CSAM, steps=2, loss=named("calmo"), track={"every": 2}), tmp_path)
-    assert found.final["gradients"] == 2 * 2 * 7
-    show(found)
+    done = run(spec(CSAM, steps=2, loss=named("calmo"), track={"every": 2}), tmp_path)
+    assert done.final["gradients"] == 2 * 2 * 7
+    show(done)
     assert "28 gradients of the cross-entropy, 14 a step" in capsys.readouterr().out
 
 
@@ -142,11 +142,11 @@ def test_wrong_losses_are_named(loss, data, match, tmp_path):
 def test_a_table_can_show_the_best_reading(tmp_path):
     from surefoot.studies.measures import heading, measure
 
-    found = run(spec("sgd", track={"every": 2}, best={"metric": "val.nll"}), tmp_path)
-    result = json.loads((found.folder / "result.json").read_text())
-    lines = [json.loads(line) for line in (found.folder / "journal.jsonl").read_text().splitlines()]
+    done = run(spec("sgd", track={"every": 2}, best={"metric": "val.nll"}), tmp_path)
+    result = json.loads((done.folder / "result.json").read_text())
+    lines = [json.loads(line) for line in (done.folder / "journal.jsonl").read_text().splitlines()]
     best = min(lines, key=lambda line: line["val.nll"])
-    assert measure(result, found.folder, ["best test.ece"]) == {"best test.ece": best["test.ece"]}
+    assert measure(result, done.folder, ["best test.ece"]) == {"best test.ece": best["test.ece"]}
     assert heading("best test.ece") == "test ECE at the best"
 
 

@@ -114,7 +114,7 @@ def points(x, eps, norm, count, seed=0):
 
 def lowest(model, x, y, eps, norm, count=200):
     """(n,) the least margin of many points of the ball: the infimum is no larger."""
-    return torch.stack([margins(model, each, y) for each in points(x, eps, norm, count)]).amin(dim=0)
+    return torch.stack([margins(model, point, y) for point in points(x, eps, norm, count)]).amin(dim=0)
 
 
 def margins(model, x, y):
@@ -126,9 +126,9 @@ def margins(model, x, y):
 
 def exact_linear(weight, bias, x, y, eps, norm):
     """(n,) min_j [(w_y − w_j)·x + b_y − b_j − ‖ε (w_y − w_j)‖_dual] of a linear model; ε a number or (d,)."""
-    found = []
+    expected = []
     for row, label in zip(x.flatten(1), y.tolist(), strict=True):
         w, b = weight[label] - weight, bias[label] - bias
         drop = torch.linalg.vector_norm(w * eps, 1 if norm == "inf" else 2, dim=1)
-        found.append(torch.cat([(w @ row + b - drop)[:label], (w @ row + b - drop)[label + 1 :]]).min())
-    return torch.stack(found)
+        expected.append(torch.cat([(w @ row + b - drop)[:label], (w @ row + b - drop)[label + 1 :]]).min())
+    return torch.stack(expected)

@@ -31,14 +31,14 @@ BOUNDS = ["interval", "lipschitz", "cheap", "crown"]
 @given(st.sampled_from(sorted(NETS)), st.sampled_from(NORMS), st.integers(0, 10**6), st.sampled_from([0.01, 0.1, 1.0]))
 def test_no_point_of_the_ball_is_below(name, norm, seed, eps):
     model, x, y = net(name, n=3, seed=seed)
-    found = {bound: certified(model, x, y, eps, norm, bound) for bound in BOUNDS}
+    bounds = {bound: certified(model, x, y, eps, norm, bound) for bound in BOUNDS}
     upper = torch.minimum(lowest(model, x, y, eps, norm, 60), pgd(model, x, y, eps, norm))
-    for bound, values in found.items():
+    for bound, values in bounds.items():
         assert (values <= upper).all(), bound
         assert values.isfinite().all()
-    slack = 1e-12 * (1 + found["interval"].abs())
-    assert (found["cheap"] >= torch.maximum(found["interval"], found["lipschitz"]) - slack).all()
-    assert (found["crown"] >= found["cheap"] - slack).all()
+    slack = 1e-12 * (1 + bounds["interval"].abs())
+    assert (bounds["cheap"] >= torch.maximum(bounds["interval"], bounds["lipschitz"]) - slack).all()
+    assert (bounds["crown"] >= bounds["cheap"] - slack).all()
 
 
 @pytest.mark.parametrize("norm", NORMS)
@@ -47,7 +47,7 @@ def test_the_papers_networks(name, norm):
     model, x, y = net(name, n=2)
     bounds = [certified(model, x, y, 1e-4, norm, bound) for bound in ("interval", "cheap", "lipschitz")]
     upper = torch.minimum(lowest(model, x, y, 1e-4, norm, 10), pgd(model, x, y, 1e-4, norm))
-    assert all((found <= upper).all() for found in bounds)
+    assert all((lower <= upper).all() for lower in bounds)
     assert (bounds[1] >= bounds[0]).all()
 
 
@@ -58,11 +58,11 @@ def test_a_small_ball_costs_what_the_gradient_says(name):
     for norm in NORMS:
         clean, eps = margins(model, x, y), 1e-6
         attacked = pgd(model, x, y, eps, norm)
-        found = certified(model, x, y, eps, norm, "crown")
+        lower = certified(model, x, y, eps, norm, "crown")
         # Two windows that hold the same pixel tie, and no line says that they move together.
         factor = 3 if name == "overlapping and ceil" else 1.5
-        near = (clean - found) <= factor * (clean - attacked) + 1e-8
-        assert near.float().mean() >= 0.6, (clean - found) / (clean - attacked)
+        near = (clean - lower) <= factor * (clean - attacked) + 1e-8
+        assert near.float().mean() >= 0.6, (clean - lower) / (clean - attacked)
 
 
 @pytest.mark.parametrize("bound", ["interval", "lipschitz"])
@@ -70,8 +70,8 @@ def test_a_small_ball_costs_what_the_gradient_says(name):
 def test_larger_balls_have_smaller_bounds(name, bound):
     model, x, y = net(name)
     for norm in NORMS:
-        found = [certified(model, x, y, eps, norm, bound) for eps in (0.0, 0.01, 0.1, 0.5, 3.0)]
-        assert all((b <= a + 1e-7).all() for a, b in itertools.pairwise(found))
+        bounds = [certified(model, x, y, eps, norm, bound) for eps in (0.0, 0.01, 0.1, 0.5, 3.0)]
+        assert all((b <= a + 1e-7).all() for a, b in itertools.pairwise(bounds))
 
 
 @pytest.mark.parametrize("norm", NORMS)
@@ -151,8 +151,8 @@ def test_lines_of_narrow_intervals_are_tangents(name):
     at = torch.linspace(-3, 3, 200, dtype=torch.float64)  # 0 is not among them
     lines = activation.lines(at - 1e-5, at + 1e-5, at)
     slope = torch.func.vmap(torch.func.grad(activation.apply))(at)
-    for found in (lines.lower_slope, lines.upper_slope):
-        torch.testing.assert_close(found, slope, atol=1e-4, rtol=0)
+    for tangent in (lines.lower_slope, lines.upper_slope):
+        torch.testing.assert_close(tangent, slope, atol=1e-4, rtol=0)
     assert (lines.upper_gap - lines.lower_gap).max() < 1e-9
 
 

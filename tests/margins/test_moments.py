@@ -25,21 +25,21 @@ def test_where_the_moment_itself_overflows():
 
 @given(st.lists(st.floats(-700, 700), min_size=1, max_size=30), st.integers(1, 40))
 def test_who_carries_the_moment(margins, count):
-    found = tail(margins, count)
+    heavy = tail(margins, count)
     shares = tail_shares(margins)
     assert shares.sum() == pytest.approx(1)
-    assert len(found.rows) == min(count, len(margins))
-    assert list(found.margins) == sorted(margins)[:count]
-    assert found.shares.tolist() == shares[found.rows].tolist()
+    assert len(heavy.rows) == min(count, len(margins))
+    assert list(heavy.margins) == sorted(margins)[:count]
+    assert heavy.shares.tolist() == shares[heavy.rows].tolist()
     heaviest = np.sort(shares)[::-1]
-    assert heaviest[: found.half].sum() >= 0.5 - 1e-9
-    assert heaviest[: found.half - 1].sum() < 0.5
-    assert found.wrong == sum(m < 0 for m in margins)
+    assert heaviest[: heavy.half].sum() >= 0.5 - 1e-9
+    assert heaviest[: heavy.half - 1].sum() < 0.5
+    assert heavy.wrong == sum(m < 0 for m in margins)
 
 
 def test_one_example_may_carry_it_all():
-    found = tail([5.0, -900.0, 3.0, 4.0], 2)
-    assert (found.rows[0], found.shares[0], found.half, found.wrong) == (1, 1.0, 1, 1)
+    heavy = tail([5.0, -900.0, 3.0, 4.0], 2)
+    assert (heavy.rows[0], heavy.shares[0], heavy.half, heavy.wrong) == (1, 1.0, 1, 1)
     assert tail_shares([-np.inf, 0.0]).tolist() == [1.0, 0.0]
     with pytest.raises(BadInput, match="count"):
         tail([1.0], 0)

@@ -26,9 +26,9 @@ def test_linear_models_by_their_formula(seed, norm, eps):
     for bound in ("interval", "cheap", "crown", "lipschitz"):
         torch.testing.assert_close(certified(model, x, y, eps, norm, bound), expected, atol=1e-7, rtol=0)
     for bound in ("cheap", "crown"):
-        found = certified(model, x, y, eps, norm, bound)
-        assert (found <= expected).all()
-        torch.testing.assert_close(found, expected, atol=1e-8, rtol=1e-8)  # the allowance for rounding
+        bounds = certified(model, x, y, eps, norm, bound)
+        assert (bounds <= expected).all()
+        torch.testing.assert_close(bounds, expected, atol=1e-8, rtol=1e-8)  # the allowance for rounding
     upper = pgd(model, x, y, eps, norm, steps=20)
     assert (upper >= expected - 1e-9).all()
     assert (upper <= margins(model, x, y) + 1e-12).all()
@@ -49,7 +49,7 @@ def test_pgd_lies_between_the_infimum_and_the_clean_margin(name, norm):
     model, x, y = net(name)
     clean = margins(model, x, y)
     for random in (False, True):
-        upper = pgd(model, x, y, 0.2, norm, random=random, seed=3)
+        upper = pgd(model, x, y, 0.2, norm, random_start=random, seed=3)
         assert upper.dtype == torch.float64
         assert (upper <= clean).all()
         for bound in ("interval", "cheap", "lipschitz"):
@@ -67,8 +67,8 @@ def test_no_ball_is_the_clean_margin(name, method):
     for norm in NORMS:
         bounds = [{}] if method == "pgd" else [{"bound": b} for b in ("interval", "cheap", "crown", "lipschitz")]
         for options in bounds:
-            found = robust(model, x, y, 0.0, norm, method, **options)
-            torch.testing.assert_close(found, expected, atol=1e-7, rtol=0)
+            values = robust(model, x, y, 0.0, norm, method, **options)
+            torch.testing.assert_close(values, expected, atol=1e-7, rtol=0)
 
 
 @pytest.mark.parametrize("norm", NORMS)
@@ -122,12 +122,12 @@ def test_the_box_keeps_pixels_in_range():
 
 def test_rows_do_not_depend_on_each_other():
     model, x, y = net("tanh", n=7)
-    for options in ({"random": True}, {"steps": 3, "step": 0.25}):
+    for options in ({"random_start": True}, {"steps": 3, "step_size": 0.25}):
         whole = pgd(model, x, y, 0.3, **options, batch_size=100)
         torch.testing.assert_close(whole, pgd(model, x, y, 0.3, **options, batch_size=2))
     assert not torch.equal(
-        pgd(model, x, y, 0.3, steps=1, step=0.1, random=True),
-        pgd(model, x, y, 0.3, steps=1, step=0.1, random=True, seed=1),
+        pgd(model, x, y, 0.3, steps=1, step_size=0.1, random_start=True),
+        pgd(model, x, y, 0.3, steps=1, step_size=0.1, random_start=True, seed=1),
     )
     for bound in ("cheap", "crown"):
         torch.testing.assert_close(
@@ -158,8 +158,8 @@ def test_nothing_about_the_model_changes(method):
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
     assert all(p.requires_grad and torch.equal(p.grad, torch.ones_like(p)) for p in model.parameters())
     with torch.inference_mode():
-        found = robust(model, x.clone(), y, 0.1, method=method)
-    torch.testing.assert_close(found, robust(model, x, y, 0.1, method=method))
+        values = robust(model, x.clone(), y, 0.1, method=method)
+    torch.testing.assert_close(values, robust(model, x, y, 0.1, method=method))
 
 
 def test_any_model_can_be_attacked():
@@ -212,7 +212,7 @@ def test_bad_arguments(method):
 
 def test_bad_options():
     model, x, y = net("relu")
-    for options, says in [({"steps": -1}, "steps"), ({"step": 0.0}, "step must"), ({"seed": -1}, "seed")]:
+    for options, says in [({"steps": -1}, "steps"), ({"step_size": 0.0}, "step_size must"), ({"seed": -1}, "seed")]:
         with pytest.raises(BadInput, match=says):
             pgd(model, x, y, 0.1, **options)
     with pytest.raises(BadInput, match="bound must be one of interval, cheap, crown, lipschitz; got 'crwon'"):

@@ -34,19 +34,19 @@ def test_there_are_fifteen_and_four():
 def test_every_kind(kind):
     """Severity moves away from the clean image; a seed gives the same bytes; other images change nothing."""
     x = scenes()
-    found = [corrupt(x, kind, severity, seed=3) for severity in (1, 2, 3, 4, 5)]
-    far = [distance(each, x) for each in found]
+    corrupted = [corrupt(x, kind, severity, seed=3) for severity in (1, 2, 3, 4, 5)]
+    far = [distance(images, x) for images in corrupted]
     assert far[0] > 0
     assert all(a <= b + 1e-9 for a, b in pairwise(far)), far
-    assert all(each.dtype == np.uint8 and each.shape == x.shape for each in found)
+    assert all(images.dtype == np.uint8 and images.shape == x.shape for images in corrupted)
     again = corrupt(x[:5], kind, 4, seed=3)
-    assert (again == found[3][:5]).all()
+    assert (again == corrupted[3][:5]).all()
     other = x.copy()
     other[:3] = 255 - other[:3]
-    assert (corrupt(other, kind, 4, seed=3)[3:] == found[3][3:]).all()
+    assert (corrupt(other, kind, 4, seed=3)[3:] == corrupted[3][3:]).all()
     floats = corrupt(x / 255.0, kind, 4, seed=3)
     assert floats.dtype == np.float64
-    assert np.abs(floats * 255 - found[3]).max() <= 0.51
+    assert np.abs(floats * 255 - corrupted[3]).max() <= 0.51
 
 
 @pytest.mark.parametrize("kind", [kind for kind in ALL if kind != "saturate"])
@@ -61,9 +61,9 @@ def test_grey_digits(kind):
 )
 def test_the_seed_matters_and_blocks_differ(kind):
     x = np.repeat(scenes(1), 129, axis=0)
-    found = corrupt(x, kind, 3, seed=1)
-    assert (found != corrupt(x, kind, 3, seed=2)).any()
-    assert (found[0] != found[128]).any()  # the first image of another block
+    corrupted = corrupt(x, kind, 3, seed=1)
+    assert (corrupted != corrupt(x, kind, 3, seed=2)).any()
+    assert (corrupted[0] != corrupted[128]).any()  # the first image of another block
 
 
 def test_noise_has_its_moments():
@@ -103,8 +103,8 @@ def test_against_other_implementations():
     assert np.abs(corrupt(x / 255.0, "gaussian_blur", 4) - theirs).max() < 1e-6
     for severity, share in enumerate((0.95, 0.9, 0.85, 0.75, 0.65), 1):
         side = int(32 * share)
-        box = [Image.fromarray(each).resize((side, side), Image.Resampling.BOX) for each in x]
-        big = np.stack([np.asarray(each.resize((32, 32), Image.Resampling.BOX)) for each in box])
+        box = [Image.fromarray(image).resize((side, side), Image.Resampling.BOX) for image in x]
+        big = np.stack([np.asarray(image.resize((32, 32), Image.Resampling.BOX)) for image in box])
         # Pillow rounds after each of its two passes.
         assert np.abs(corrupt(x, "pixelate", severity).astype(int) - big).max() <= 1
     file = io.BytesIO()

@@ -26,8 +26,8 @@ def test_cifar_c_by_severity(cifar_c):
     images, labels = official("cifar10", "fog", 3, cifar_c)
     assert images[:, 0, 0, 0].tolist() == [80, 90, 100, 110]
     assert labels.tolist() == [0, 1, 2, 3]
-    pictures, found = published("cifar10", cifar_c, np.arange(2))("fog", 5)
-    assert (len(pictures), found.tolist()) == (2, [0, 1])
+    pictures, labels = published("cifar10", cifar_c, np.arange(2))("fog", 5)
+    assert (len(pictures), labels.tolist()) == (2, [0, 1])
     with pytest.raises(BadInput, match="not those of cifar10"):
         published("cifar10", cifar_c, np.array([1, 1]))("fog", 5)
 

@@ -23,7 +23,7 @@ def brightest(pictures, labels):
 
 
 @pytest.fixture(scope="module")
-def found():
+def measured():
     x = scenes(60)
     y = x.mean(axis=(1, 2)).argmax(1)
     y[::4] = (y[::4] + 1) % 3
@@ -33,8 +33,8 @@ def found():
     return x, y, subject, rows
 
 
-def test_rows(found):
-    x, y, subject, rows = found
+def test_rows(measured):
+    x, y, subject, rows = measured
     assert len(rows) == 2 * (1 + 2 * 2)
     clean = rows[0]
     assert (clean["kind"], clean["severity"], clean["auroc"]) == ("clean", 0, None)
@@ -49,8 +49,8 @@ def test_rows(found):
     assert after["accuracy"] == one["accuracy"]
 
 
-def test_means_and_quantities(found):
-    x, y, subject, rows = found
+def test_means_and_quantities(measured):
+    x, y, subject, rows = measured
     told = ood_rows([subject], (x, y), {"noise": np.random.default_rng(0).integers(0, 256, x.shape, np.uint8)})
     names = quantities(rows, told)
     plain = [row for row in rows if row["method"] == "none" and row["severity"]]
@@ -62,10 +62,10 @@ def test_means_and_quantities(found):
     assert [mean["kind"] for mean in means(plain, "kind")] == ["fog", "contrast"]
 
 
-def test_figure(found, tmp_path):
-    rows = found[3]
+def test_figure(measured, tmp_path):
+    rows = measured[3]
     axes = draw_shift(rows).axes
-    assert [each.get_title() for each in axes[1:]] == ["fog", "contrast"]
+    assert [axis.get_title() for axis in axes[1:]] == ["fog", "contrast"]
     line = axes[1].get_lines()[0]
     assert line.get_xdata().tolist() == [0, 2, 5]
     wanted = [row["ece"] for row in rows if row["method"] == "none" and row["kind"] in ("clean", "fog")]

@@ -70,7 +70,7 @@ def test_bad_input():
     p = random_predictions(10, 3)
     with pytest.raises(BadInput, match="did you mean 'entropy'"):
         ood_scores(p, "entropi")
-    with pytest.raises(BadInput, match="inside must be Predictions"):
+    with pytest.raises(BadInput, match="in_distribution must be Predictions"):
         auroc_ood([[1.0, 2.0]], p)
     with pytest.raises(BadInput, match="3 and 4 classes"):
         auroc_ood(p, random_predictions(10, 4))

@@ -73,13 +73,13 @@ def check_one(seed):
     random = np.random.default_rng(seed)
     z, y, jacobians = problem(random)
     sample = sample_of(z, y, jacobians)
-    found = [*lemmas(sample), *overlap(sample), *interpolating(sample)]
+    certificates = [*lemmas(sample), *overlap(sample), *interpolating(sample)]
     t = truth(z, y, jacobians)
     k, q, ece = t["k"], t["q"], t["ece"]
-    for each in found:
-        assert each.verdict in ("holds", "not applicable"), (seed, each)
-        if each.name.startswith("Theorem 4.2"):
-            assert each.applies == (t["m"].min() > 0), (seed, each)
+    for certificate in certificates:
+        assert certificate.verdict in ("holds", "not applicable"), (seed, certificate)
+        if certificate.name.startswith("Theorem 4.2"):
+            assert certificate.applies == (t["m"].min() > 0), (seed, certificate)
     rights = {
         ("Theorem 4.1 (i)", "ECE ≤ (K−1) mean e^{−m}"): (ece, (k - 1) * q),
         ("Theorem 4.1 (i)", "ECE ≤ mean (1 − p_y)"): (ece, t["mistrust"].mean()),
@@ -88,17 +88,17 @@ def check_one(seed):
         ("Theorem 4.2 (i)", "ECE ≤ (K−1) Q_D"): (ece, (k - 1) * q),
     }
     seen = 0
-    for each in found:
-        if (each.name, each.statement) not in rights:
+    for certificate in certificates:
+        if (certificate.name, certificate.statement) not in rights:
             continue
-        left, right = (float(side) for side in rights[each.name, each.statement])
+        left, right = (float(side) for side in rights[certificate.name, certificate.statement])
         seen += 1
-        if math.isinf(each.left) or math.isinf(each.right):
+        if math.isinf(certificate.left) or math.isinf(certificate.right):
             continue  # beyond float64, where extended precision still has a number
-        assert each.left == pytest.approx(left, rel=1e-10, abs=1e-13), (seed, each)
-        assert each.right == pytest.approx(right, rel=1e-10, abs=1e-13), (seed, each)
-        if each.verdict == "holds":
-            assert left <= right * (1 + 1e-12) + 1e-15, (seed, each)
+        assert certificate.left == pytest.approx(left, rel=1e-10, abs=1e-13), (seed, certificate)
+        assert certificate.right == pytest.approx(right, rel=1e-10, abs=1e-13), (seed, certificate)
+        if certificate.verdict == "holds":
+            assert left <= right * (1 + 1e-12) + 1e-15, (seed, certificate)
     assert seen == len(rights)
 
 
@@ -156,35 +156,35 @@ def test_logit_curvature_against_dense_eigenvalues(k):
 
 def test_saturated_softmax_keeps_its_curvature():
     p = np.array([[1.0 - 3e-30, 2e-30, 1e-30]])
-    found = logit_curvature(p)[0]
-    assert 3e-30 < found < 6e-30
+    largest = logit_curvature(p)[0]
+    assert 3e-30 < largest < 6e-30
 
 
 def test_two_classes_are_exact():
     """K = 2: σ(−m) is 1 − p_y itself, so both tighter bounds of Lemma B.3 are equalities."""
     z = np.random.default_rng(0).normal(size=(50, 2)) * 5
-    found = {(c.name, c.form): c for c in lemmas(Sample(sf.Predictions(z, np.zeros(50, int))))}
+    certificates = {(c.name, c.form): c for c in lemmas(Sample(sf.Predictions(z, np.zeros(50, int))))}
     for name in ("Lemma B.3 (1)", "Lemma B.3 (2)"):
-        each = found[name, "tighter"]
-        assert each.left == pytest.approx(each.right, rel=1e-12)
-        assert each.verdict == "holds"
+        certificate = certificates[name, "tighter"]
+        assert certificate.left == pytest.approx(certificate.right, rel=1e-12)
+        assert certificate.verdict == "holds"
 
 
 def test_what_is_not_certified():
     wrong = Sample(sf.Predictions(np.array([[3.0, 0.0], [3.0, 0.0]]), np.array([1, 0])))
-    third = next(each for each in overlap(wrong) if each.name == "Theorem 4.1 (iii)")
+    third = next(certificate for certificate in overlap(wrong) if certificate.name == "Theorem 4.1 (iii)")
     assert third.verdict == "not applicable"
     assert "says nothing" in third.note
     first = overlap(wrong)[0]
     assert first.verdict == "holds"
     assert "above 1" in first.note
-    assert all(each.verdict == "not applicable" for each in interpolating(wrong))
+    assert all(certificate.verdict == "not applicable" for certificate in interpolating(wrong))
 
 
 def test_binning_does_not_matter_once_all_is_right():
     z = np.random.default_rng(1).normal(size=(200, 5))
     sample = Sample(sf.Predictions(z, z.argmax(axis=1)))
-    fifth = next(each for each in interpolating(sample) if each.name == "Theorem 4.2 (v)")
+    fifth = next(certificate for certificate in interpolating(sample) if certificate.name == "Theorem 4.2 (v)")
     assert fifth.verdict == "holds"
     assert fifth.left < 1e-15
 
@@ -194,23 +194,23 @@ def test_an_attack_proves_nothing():
     p = sf.Predictions(z, z.argmax(axis=1))
     for method, word in (("pgd", "estimate"), ("certified", "holds")):
         ball = Robust(p.true_margin - 0.1, np.full(20, 0.2), method, "‖δ‖ ≤ 1")
-        found = [
+        certificates = [
             *lemmas(Sample(p, robust=ball)),
             *overlap(Sample(p, robust=ball)),
             *interpolating(Sample(p, robust=ball)),
         ]
-        ours = [each for each in found if "ε" in each.statement]
+        ours = [certificate for certificate in certificates if "ε" in certificate.statement]
         assert len(ours) >= 6
-        assert {each.verdict for each in ours} == {word}
-        assert all("certif" not in each.statement + each.note for each in ours)
+        assert {certificate.verdict for certificate in ours} == {word}
+        assert all("certif" not in certificate.statement + certificate.note for certificate in ours)
 
 
 def test_population_needs_unseen_examples():
     z = np.random.default_rng(3).normal(size=(100, 3))
     sample = Sample(sf.Predictions(z, z.argmax(axis=1)))
-    assert all(each.verdict == "not applicable" for each in population(sample, held_out=False))
+    assert all(certificate.verdict == "not applicable" for certificate in population(sample, held_out=False))
     seen = population(sample, held_out=True, confidence=0.9)
-    assert all(each.verdict == "holds" for each in seen)
+    assert all(certificate.verdict == "holds" for certificate in seen)
     assert seen[0].right == pytest.approx(sample.one_minus_p_true.mean() + math.sqrt(math.log(10) / 200))
     with pytest.raises(BadInput, match="confidence"):
         hoeffding_term(10, 1.0)
@@ -256,9 +256,9 @@ def test_coverage_against_linear_programming(seed):
     x, x_test = random.uniform(size=(n, 2)), random.uniform(size=(m, 2))
     y, y_test = random.integers(0, 2, n), random.integers(0, 2, m)
     eps = random.uniform(0.1, 0.8)
-    found = coverage((x, y), (x_test, y_test), eps)
-    assert found.share == pytest.approx(brute_coverage(x, y, x_test, y_test, eps), abs=1e-9)
-    assert found.whole == (found.share == 1.0)
+    covered = coverage((x, y), (x_test, y_test), eps)
+    assert covered.share == pytest.approx(brute_coverage(x, y, x_test, y_test, eps), abs=1e-9)
+    assert covered.complete == (covered.share == 1.0)
 
 
 def test_transfer_applies_only_to_a_coupled_set():
@@ -270,9 +270,9 @@ def test_transfer_applies_only_to_a_coupled_set():
     exact = sf.Predictions(x @ w, y).true_margin - 0.1 * np.abs(w).sum(axis=0).max() * 2
     ball = Robust(exact, None, "certified", "‖δ‖_inf ≤ 0.1")
     good = transfer((x, y), (moved, y), p, ball, 0.1, "inf")
-    assert [each.verdict for each in good] == ["holds", "holds"]
+    assert [certificate.verdict for certificate in good] == ["holds", "holds"]
     far = transfer((x, y), (x + 1.0, y), p, ball, 0.1, "inf")
-    assert [each.verdict for each in far] == ["not applicable"] * 2
+    assert [certificate.verdict for certificate in far] == ["not applicable"] * 2
     assert "0.0% can be carried" in far[0].hypotheses[1].text
     # Twice the same test point: its class carries too much there, though every point is near.
     uneven = transfer((x, y), (x[[0, 0]], y[[0, 0]]), sf.Predictions(x[[0, 0]] @ w, y[[0, 0]]), ball, 0.1, "inf")
@@ -301,40 +301,42 @@ def trained():
 def test_certify_a_trained_network(trained):
     net, x, y = trained
     train = sf.theory.certify(net, x[:120], y[:120], 0.05)
-    assert {each.verdict for each in train} <= {"holds", "not applicable"}
-    names = {each.name for each in train if each.verdict == "holds"}
+    assert {certificate.verdict for certificate in train} <= {"holds", "not applicable"}
+    names = {certificate.name for certificate in train if certificate.verdict == "holds"}
     for name in ("Lemma B.1", "Lemma B.2", "Lemma B.3 (3)", "Lemma B.4", "Lemma B.5 (4)", "Lemma B.5 (5)", "Remark B.6",
                  "Theorem 4.1 (i)", "Theorem 4.1 (ii)", "Theorem 4.2 (i)", "Theorem 4.2 (ii)", "Theorem 4.2 (iii)",
                  "Theorem 4.2 (iv)", "Theorem 4.2 (v)"):  # fmt: skip
         assert name in names, name
     tight = {(c.name, c.form, c.statement): c for c in train}
-    printed = tight["Theorem 4.2 (ii)", "printed", "λ_max ≤ 2C_J²K(K−1) ECE"]
+    published = tight["Theorem 4.2 (ii)", "published", "λ_max ≤ 2C_J²K(K−1) ECE"]
     ours = tight["Theorem 4.2 (ii)", "tighter", "λ_max ≤ 2C_J² ECE"]
-    assert printed.right == pytest.approx(90 * ours.right)
+    assert published.right == pytest.approx(90 * ours.right)
     test = sf.theory.certify(net, x[120:400], y[120:400], held_out=True)
-    assert not any(each.verdict == "violated" for each in test)
-    assert any(each.name.endswith("population") and each.verdict == "holds" for each in test)
-    assert all(each.verdict == "not applicable" for each in test if each.name.startswith("Theorem 4.2"))
+    assert not any(certificate.verdict == "violated" for certificate in test)
+    assert any(certificate.name.endswith("population") and certificate.verdict == "holds" for certificate in test)
+    assert all(
+        certificate.verdict == "not applicable" for certificate in test if certificate.name.startswith("Theorem 4.2")
+    )
 
 
 def test_certify_with_a_test_set(trained):
     net, x, y = trained
     near = x[:120] + 0.01
-    found = sf.theory.certify(net, x[:120], y[:120], 0.02, test=(near, y[:120]))
-    last = found[-2:]
-    assert [each.name for each in last] == ["Proposition B.7", "Corollary B.8"]
-    assert [each.verdict for each in last] == ["holds", "holds"]
+    certificates = sf.theory.certify(net, x[:120], y[:120], 0.02, test=(near, y[:120]))
+    last = certificates[-2:]
+    assert [certificate.name for certificate in last] == ["Proposition B.7", "Corollary B.8"]
+    assert [certificate.verdict for certificate in last] == ["holds", "holds"]
     attacked = sf.theory.certify(net, x[:120], y[:120], 0.02, method="pgd", test=(near, y[:120]))
-    assert [each.verdict for each in attacked[-2:]] == ["estimate", "estimate"]
+    assert [certificate.verdict for certificate in attacked[-2:]] == ["estimate", "estimate"]
     with pytest.raises(BadInput, match="give eps"):
         sf.theory.certify(net, x, y, test=(near, y[:120]))
 
 
 def test_squared_error_network(trained):
     net, x, y = trained
-    found = sf.theory.certify(net, x[:60], y[:60], loss="mse")
-    ours = [each for each in found if each.name == "Appendix D.2"]
-    assert [each.verdict for each in ours] == ["holds", "holds"]
+    certificates = sf.theory.certify(net, x[:60], y[:60], loss="mse")
+    ours = [certificate for certificate in certificates if certificate.name == "Appendix D.2"]
+    assert [certificate.verdict for certificate in ours] == ["holds", "holds"]
     jacobian = torch.func.jacrev(lambda w: torch.func.functional_call(net, w, (x[:60],)))(dict(net.named_parameters()))
     rows = torch.cat([j.reshape(60 * 10, -1) for j in jacobian.values()], 1)
     assert ours[0].left == pytest.approx(2 / 10 / 60 * float(torch.linalg.svdvals(rows.detach())[0]) ** 2, rel=1e-3)
@@ -349,8 +351,8 @@ def test_linear_models_meet_lemma_b5_with_equality(dtype, norm):
     for seed in range(12):
         torch.manual_seed(seed)
         net, x, y = torch.nn.Linear(5, 3).to(dtype), torch.randn(8, 5, dtype=dtype), torch.randint(0, 3, (8,))
-        found = sf.theory.certify(net, x, y, 0.1, norm=norm)
-        assert {each.verdict for each in found} <= {"holds", "not applicable"}, seed
+        certificates = sf.theory.certify(net, x, y, 0.1, norm=norm)
+        assert {certificate.verdict for certificate in certificates} <= {"holds", "not applicable"}, seed
 
 
 def test_arguments_of_certify(trained):

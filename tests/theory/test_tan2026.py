@@ -65,8 +65,8 @@ def test_the_printed_exponent_fails_and_the_corrected_one_holds():
     assert step.bounded
     assert first.verdict == "holds"
     ratio = math.exp(step.log_p_tilde[0] - step.log_p[0])
-    printed = math.exp(-0.1 * step.gradient_norm**2 / 2)
-    assert ratio > printed  # the square of the norm, as printed, is refuted
+    published = math.exp(-0.1 * step.gradient_norm**2 / 2)
+    assert ratio > published  # the square of the norm, as published, is refuted
 
 
 def small(seed=0):
@@ -93,9 +93,9 @@ def test_a_step_against_plain_torch():
     assert 0 <= step.rising <= 1
     assert len(step.path) == 5
     assert -1 <= step.linearity <= 1 or math.isnan(step.linearity)
-    found = sam_certificates(step)
-    assert [each.name for each in found] == ["Lemma 2", "Theorem 2", "Theorem 1", "Theorem 3"]
-    assert not any(each.verdict == "violated" for each in found)
+    certificates = sam_certificates(step)
+    assert [certificate.name for certificate in certificates] == ["Lemma 2", "Theorem 2", "Theorem 1", "Theorem 3"]
+    assert not any(certificate.verdict == "violated" for certificate in certificates)
 
 
 @pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 6))])
@@ -111,11 +111,11 @@ def test_the_largest_radius():
     with torch.no_grad():
         for p in net.parameters():
             p.mul_(3)  # so that negative curvature comes into play
-    rho = largest_rho(net, x, y, most=50.0)
+    rho = largest_rho(net, x, y, max_rho=50.0)
     assert 0 < rho < 50
     assert sam_step(net, x, y, rho, 3).bounded
     assert not sam_step(net, x, y, 1.1 * rho, 3).bounded
-    assert largest_rho(*logistic(), most=0.3) == 0.3  # convex: any radius
+    assert largest_rho(*logistic(), max_rho=0.3) == 0.3  # convex: any radius
 
 
 def test_no_gradient_no_direction():

@@ -31,7 +31,7 @@ def evaluate(
         check_figure(figure)
     p = Predictions.load(file, split=split, kind="probs" if probs else None)
     with progress_bar("resampling") as report:
-        result = evaluation.evaluate(p, bins, every=every, seed=seed, name=plain(file.name), progress=report)
+        result = evaluation.evaluate(p, bins, costly=every, seed=seed, name=plain(file.name), progress=report)
     if figure is not None:
         from surefoot.reports.figure import save_figure
 

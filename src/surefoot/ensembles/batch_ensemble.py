@@ -11,6 +11,7 @@ from abc import abstractmethod
 import torch
 from torch import Tensor, nn
 
+from surefoot.deprecated import renamed_arguments
 from surefoot.ensembles.ensemble import Ensemble, tiled
 from surefoot.ensembles.layers import Weighted, along, applied, geometry, replace_layers
 from surefoot.losses.objective import Batch
@@ -65,11 +66,11 @@ class Scaled(nn.Module):
 class _Fixed(Scaled):
     """A layer whose factors are parameters."""
 
-    def __init__(self, layer: Weighted, members: int, deviation: float) -> None:
+    def __init__(self, layer: Weighted, members: int, std: float) -> None:
         super().__init__(layer, members)
         like = layer.weight.detach()
-        self.s = nn.Parameter(1 + deviation * torch.randn(members, self.inside, dtype=like.dtype, device=like.device))
-        self.r = nn.Parameter(1 + deviation * torch.randn(members, self.outside, dtype=like.dtype, device=like.device))
+        self.s = nn.Parameter(1 + std * torch.randn(members, self.inside, dtype=like.dtype, device=like.device))
+        self.r = nn.Parameter(1 + std * torch.randn(members, self.outside, dtype=like.dtype, device=like.device))
 
     def factors(self) -> tuple[Tensor, Tensor]:
         """The parameters s and r."""
@@ -79,14 +80,14 @@ class _Fixed(Scaled):
 class BatchEnsemble(Ensemble):
     """Networks that share their weights up to factors of rank one.
 
-    The factors are initialised from N(1, deviation²). Every member is trained on the entire batch, and the loss is the
+    The factors are initialised from N(1, std²). Every member is trained on the entire batch, and the loss is the
     mean over members. Batch norm takes its statistics from the rows of all members. If all factors are 1, every member
     equals the given network.
 
     Args:
         model: the network; its dense and convolutional layers are replaced in place.
         members: number of members m, at least 1.
-        deviation: standard deviation of the initial factors, above 0.
+        std: standard deviation of the initial factors, above 0.
 
     Raises:
         BadInput: when an argument is out of range, or the network has no dense or convolutional layer to replace.
@@ -100,11 +101,12 @@ class BatchEnsemble(Ensemble):
         Wen, Tran & Ba (2020), "BatchEnsemble: An Alternative Approach to Efficient Ensemble and Lifelong Learning".
     """
 
-    def __init__(self, model: nn.Module, members: int = 4, deviation: float = 0.5) -> None:
+    @renamed_arguments(deviation="std")
+    def __init__(self, model: nn.Module, members: int = 4, std: float = 0.5) -> None:
         super().__init__()
         self.members = check_int("members", members, 1)
-        check_positive("deviation", deviation)
-        replace_layers(model, lambda _, layer: _Fixed(layer, members, deviation))
+        check_positive("std", std)
+        replace_layers(model, lambda _, layer: _Fixed(layer, members, std))
         self.model = model
 
     def member_logits(self, inputs: Tensor) -> Tensor:

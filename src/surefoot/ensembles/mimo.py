@@ -7,11 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from surefoot.deprecated import renamed_arguments, renamed_property
 from surefoot.ensembles.ensemble import Ensemble
 from surefoot.ensembles.layers import Weighted, replace_layers, weighted_layers
 from surefoot.errors import BadInput
 from surefoot.losses.objective import Batch
-from surefoot.validation import check_int
+from surefoot.validation import check_int, check_within
 
 __all__ = ["MIMO"]
 
@@ -28,7 +29,7 @@ class MIMO(Ensemble):
             returns the logits.
         members: number of heads, at least 1.
         repetitions: number of times that every example is in a batch, at least 1.
-        same: share of the rows in which all heads get the same example, in [0, 1].
+        input_repetition_probability: share of the rows in which all heads get the same example, in [0, 1].
 
     Raises:
         BadInput: when an argument is out of range, or the network has no separate first and dense last layer.
@@ -42,13 +43,18 @@ class MIMO(Ensemble):
         Havasi et al. (2021), "Training independent subnetworks for robust prediction".
     """
 
-    def __init__(self, model: nn.Module, members: int = 3, repetitions: int = 4, same: float = 0.0) -> None:
+    same = renamed_property("same", "input_repetition_probability")
+
+    @renamed_arguments(same="input_repetition_probability")
+    def __init__(
+        self, model: nn.Module, members: int = 3, repetitions: int = 4, input_repetition_probability: float = 0.0
+    ) -> None:
         super().__init__()
         self.members = self.times = check_int("members", members, 1)
         self.repetitions = check_int("repetitions", repetitions, 1)
-        if isinstance(same, bool) or not isinstance(same, int | float) or not 0 <= same <= 1:
-            raise BadInput(f"same must lie in [0, 1]; got {same!r}")
-        self.same = float(same)
+        self.input_repetition_probability = check_within(
+            "input_repetition_probability", input_repetition_probability, 0, 1
+        )
         layers = weighted_layers(model)
         first, last = layers[0][0], layers[-1][0]
         if first == last or not isinstance(layers[-1][1], nn.Linear):
@@ -95,7 +101,7 @@ class MIMO(Ensemble):
         """
         total = len(batch.labels) * self.repetitions
         rows = torch.randperm(total, device=batch.labels.device)
-        moved = round(total * (1 - self.same))
+        moved = round(total * (1 - self.input_repetition_probability))
         orders = torch.stack(
             [torch.cat([rows[torch.randperm(moved, device=rows.device)], rows[moved:]]) for _ in range(self.members)]
         ) % len(batch.labels)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from surefoot.deprecated import renamed_arguments, renamed_property
 from surefoot.ensembles.batch_ensemble import BatchEnsemble, Scaled
 from surefoot.ensembles.gaussian import Gaussian, kl_gaussian
 from surefoot.ensembles.layers import Weighted, replace_layers, signs
@@ -18,11 +19,11 @@ __all__ = ["Rank1BNN"]
 class _Drawn(Scaled):
     """A layer whose factors are drawn in every pass."""
 
-    def __init__(self, layer: Weighted, members: int, deviation: float) -> None:
+    def __init__(self, layer: Weighted, members: int, std: float) -> None:
         super().__init__(layer, members)
         like = layer.weight.detach()
-        self.s = Gaussian(signs(members, self.inside, like=like), deviation)
-        self.r = Gaussian(signs(members, self.outside, like=like), deviation)
+        self.s = Gaussian(signs(members, self.inside, like=like), std)
+        self.r = Gaussian(signs(members, self.outside, like=like), std)
 
     def factors(self) -> tuple[Tensor, Tensor]:
         """One draw of s and r."""
@@ -30,7 +31,7 @@ class _Drawn(Scaled):
 
 
 class Rank1BNN(BatchEnsemble):
-    """BatchEnsemble whose factors are N(μ, σ²) with the prior N(1, prior²); the shared weights are not random.
+    """BatchEnsemble whose factors are N(μ, σ²) with the prior N(1, prior_std²); the shared weights are not random.
 
     The factors are drawn in every pass. The means are initialised by random signs. The standard deviations are
     initialised by √(rate/(1 − rate)), the standard deviation of Gaussian dropout. A prediction is the mean over
@@ -40,7 +41,7 @@ class Rank1BNN(BatchEnsemble):
         model: the network; its dense and convolutional layers are replaced in place.
         members: number of members, at least 1.
         rate: rate of the equivalent dropout, between 0 and 1.
-        prior: standard deviation of the prior, above 0.
+        prior_std: standard deviation of the prior, above 0.
         samples: number of draws per member of a prediction, at least 1.
         seed: seed of the draws of a prediction, at least 0.
 
@@ -56,12 +57,15 @@ class Rank1BNN(BatchEnsemble):
         Dusenberry et al. (2020), "Efficient and Scalable Bayesian Neural Nets with Rank-1 Factors".
     """
 
+    prior = renamed_property("prior", "prior_std")
+
+    @renamed_arguments(prior="prior_std")
     def __init__(
         self,
         model: nn.Module,
         members: int = 4,
         rate: float = 1e-3,
-        prior: float = 0.1,
+        prior_std: float = 0.1,
         samples: int = 1,
         seed: int = 0,
     ) -> None:
@@ -69,9 +73,9 @@ class Rank1BNN(BatchEnsemble):
         if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate < 1:
             raise BadInput(f"rate must lie between 0 and 1; got {rate!r}")
         self.members, self.samples = check_int("members", members, 1), check_int("samples", samples, 1)
-        self.prior, self.seed = check_positive("prior", prior), check_int("seed", seed, 0)
-        deviation = (rate / (1 - rate)) ** 0.5
-        replace_layers(model, lambda _, layer: _Drawn(layer, members, deviation))
+        self.prior_std, self.seed = check_positive("prior_std", prior_std), check_int("seed", seed, 0)
+        std = (rate / (1 - rate)) ** 0.5
+        replace_layers(model, lambda _, layer: _Drawn(layer, members, std))
         self.model = model
 
     def member_logits(self, inputs: Tensor) -> Tensor:
@@ -96,5 +100,5 @@ class Rank1BNN(BatchEnsemble):
             The divergence in nats.
         """
         parts = [m for m in self.model.modules() if isinstance(m, Gaussian)]
-        total = torch.stack([kl_gaussian(g.mean, g.deviation, 1.0, self.prior) for g in parts]).sum()
+        total = torch.stack([kl_gaussian(g.mean, g.std, 1.0, self.prior_std) for g in parts]).sum()
         return total / self.members

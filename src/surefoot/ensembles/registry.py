@@ -18,6 +18,8 @@ __all__ = ["ENSEMBLES", "build_ensemble"]
 _BLUNDELL2015 = Citation("Blundell et al.", 2015, "Weight Uncertainty in Neural Networks")
 _WEN2018 = Citation("Wen et al.", 2018, "Flipout: Efficient Pseudo-Independent Weight Perturbations on Mini-Batches")
 
+_FORMER_OF_MEAN_FIELD = {"deviation": "std", "prior": "prior_std"}
+
 ENSEMBLES: dict[str, EnsembleEntry] = table(
     [
         EnsembleEntry(
@@ -36,6 +38,7 @@ ENSEMBLES: dict[str, EnsembleEntry] = table(
         ),
         EnsembleEntry(
             "batch", "surefoot.ensembles.batch_ensemble:BatchEnsemble", given=("model",), repeats=("members", 4),
+            former_options={"deviation": "std"},
             citation=Citation(
                 "Wen, Tran and Ba", 2020,
                 "BatchEnsemble: An Alternative Approach to Efficient Ensemble and Lifelong Learning",
@@ -43,20 +46,22 @@ ENSEMBLES: dict[str, EnsembleEntry] = table(
         ),
         EnsembleEntry(
             "rank1", "surefoot.ensembles.rank_one:Rank1BNN", given=("model",), repeats=("members", 4),
+            former_options={"prior": "prior_std"},
             citation=Citation(
                 "Dusenberry et al.", 2020, "Efficient and Scalable Bayesian Neural Nets with Rank-1 Factors"
             ),
         ),
         EnsembleEntry(
             "vi", "surefoot.ensembles.variational:MeanField", fixed={"flipout": False}, given=("model",),
-            citation=_BLUNDELL2015,
+            former_options=_FORMER_OF_MEAN_FIELD, citation=_BLUNDELL2015,
         ),
         EnsembleEntry(
             "flipout", "surefoot.ensembles.variational:MeanField", fixed={"flipout": True}, given=("model",),
-            citation=_WEN2018,
+            former_options=_FORMER_OF_MEAN_FIELD, citation=_WEN2018,
         ),
         EnsembleEntry(
             "mimo", "surefoot.ensembles.mimo:MIMO", given=("model",), repeats=("repetitions", 4),
+            former_options={"same": "input_repetition_probability"},
             citation=Citation("Havasi et al.", 2021, "Training Independent Subnetworks for Robust Prediction"),
         ),
     ]
@@ -88,6 +93,7 @@ def build_ensemble(name: str, model: nn.Module, **options: Any) -> Ensemble:
     entry = ENSEMBLES[name]
     if entry.separate:
         raise BadInput(f"the members of ensemble {name} are runs of their own; build it from their networks")
+    options = entry.current_options(options)
     check_options(f"ensemble {name}", options, list(entry.parameters()))
     ensemble: Ensemble = entry.build(model, **options)
     return ensemble

@@ -10,6 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from surefoot.deprecated import renamed_arguments, renamed_property
 from surefoot.ensembles.gaussian import Gaussian, kl_gaussian
 from surefoot.ensembles.layers import Weighted, along, applied, geometry, replace_layers, signs
 from surefoot.ensembles.sampled import Sampled
@@ -21,10 +22,10 @@ __all__ = ["MeanField"]
 class _Drawn(nn.Module):
     """A layer whose weight is drawn in every pass."""
 
-    def __init__(self, layer: Weighted, deviation: float, flipout: bool) -> None:
+    def __init__(self, layer: Weighted, std: float, flipout: bool) -> None:
         super().__init__()
         self.geometry, self.flipout = geometry(layer), flipout
-        self.weight = Gaussian(layer.weight, deviation)
+        self.weight = Gaussian(layer.weight, std)
         self.bias = layer.bias
 
     def forward(self, x: Tensor) -> Tensor:
@@ -40,12 +41,12 @@ class _Drawn(nn.Module):
 
 
 class MeanField(Sampled):
-    """A network with weights N(μ, σ²) and the prior N(0, prior²); biases and batch norm are not random.
+    """A network with weights N(μ, σ²) and the prior N(0, prior_std²); biases and batch norm are not random.
 
     Args:
         model: the network, modified in place; its weights are the initial means.
-        deviation: initial standard deviation σ of every weight, above 0.
-        prior: standard deviation of the prior, above 0.
+        std: initial standard deviation σ of every weight, above 0.
+        prior_std: standard deviation of the prior, above 0.
         tied: whether the mean of the prior is the mean of the weight, so that KL acts on standard deviations only.
         flipout: whether training draws signs for every example; predictions draw complete weights in both cases.
         samples: number of drawn networks whose predictions are averaged, at least 1.
@@ -65,19 +66,22 @@ class MeanField(Sampled):
         Mini-Batches".
     """
 
+    prior = renamed_property("prior", "prior_std")
+
+    @renamed_arguments(deviation="std", prior="prior_std")
     def __init__(
         self,
         model: nn.Module,
-        deviation: float = 1e-3,
-        prior: float = 0.1,
+        std: float = 1e-3,
+        prior_std: float = 0.1,
         tied: bool = False,
         flipout: bool = False,
         samples: int = 5,
         seed: int = 0,
     ) -> None:
         super().__init__(model, samples, seed)
-        self.prior, self.tied = check_positive("prior", prior), bool(tied)
-        first = check_positive("deviation", deviation)
+        self.prior_std, self.tied = check_positive("prior_std", prior_std), bool(tied)
+        first = check_positive("std", std)
         replace_layers(model, lambda _, layer: _Drawn(layer, first, bool(flipout)))
 
     def divergence(self) -> Tensor:
@@ -87,5 +91,5 @@ class MeanField(Sampled):
             The divergence in nats.
         """
         parts = [m for m in self.model.modules() if isinstance(m, Gaussian)]
-        kls = [kl_gaussian(g.mean, g.deviation, g.mean if self.tied else 0.0, self.prior) for g in parts]
+        kls = [kl_gaussian(g.mean, g.std, g.mean if self.tied else 0.0, self.prior_std) for g in parts]
         return torch.stack(kls).sum()

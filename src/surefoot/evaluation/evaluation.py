@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from surefoot.deprecated import renamed_arguments
 from surefoot.metrics.ece import ChanceECE, chance_ece
 from surefoot.metrics.interval import Interval, intervals
 from surefoot.metrics.registry import METRICS, metrics_table, summary
@@ -161,11 +162,12 @@ class Evaluation:
         return {"value": float(value), "low": low, "high": high, "interval": method, **value.facts}
 
 
+@renamed_arguments(every="costly")
 def evaluate(
     p: Predictions,
     bins: int = 15,
     *,
-    every: bool = False,
+    costly: bool = False,
     level: float = 0.95,
     seed: int = 0,
     name: str = "predictions",
@@ -176,7 +178,7 @@ def evaluate(
     Args:
         p: the predictions.
         bins: number of bins of the binned metrics and of the diagram.
-        every: also the metrics that take longer (``auroc_ovr``, ``skce``); they get no intervals.
+        costly: also the metrics that take longer (``auroc_ovr``, ``skce``); these metrics get no intervals.
         level: coverage of the intervals, between 0 and 1.
         seed: of the resampling behind the intervals.
         name: what the result calls the predictions.
@@ -200,7 +202,7 @@ def evaluate(
     """
     check_predictions("p", p)
     table, values = metrics_table(bins), summary(p, bins)
-    if every:
+    if costly:
         # skce: all pairs of rows while that takes seconds; a single row has none.
         table["skce"] = partial(skce, estimator="biased" if len(p) < 2 else "unbiased" if len(p) <= 20_000 else "block")
         values |= {metric: table[metric](p) for metric in table if metric not in values}

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from surefoot.deprecated import renamed_arguments, renamed_property
 from surefoot.errors import BadInput
 from surefoot.loss import Loss
 from surefoot.losses.objective import Validation
@@ -25,8 +26,8 @@ class AdaFocal(Loss):
     Args:
         rate: λ ≥ 0.
         start: γ before the end of the first epoch, above 0.
-        least: lower bound of γ, below 0.
-        most: upper bound of γ, above 0.
+        min_gamma: lower bound of γ, below 0.
+        max_gamma: upper bound of γ, above 0.
         switch: the smallest |γ|, above 0.
         bins: number of bins, at least 1; at most as many bins as validation examples are used.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
@@ -45,21 +46,26 @@ class AdaFocal(Loss):
     gammas: Tensor
     edges: Tensor
 
+    least = renamed_property("least", "min_gamma")
+    most = renamed_property("most", "max_gamma")
+
+    @renamed_arguments(least="min_gamma", most="max_gamma")
     def __init__(
         self,
         rate: float = 1.0,
         start: float = 1.0,
-        least: float = -2.0,
-        most: float = 20.0,
+        min_gamma: float = -2.0,
+        max_gamma: float = 20.0,
         switch: float = 0.2,
         bins: int = 15,
         reduction: str = "mean",
     ) -> None:
         super().__init__(reduction)
         self.rate, self.switch = check_non_negative("rate", rate), check_positive("switch", switch)
-        self.least, self.most = check_within("least", least, -1e6, 1e6), check_positive("most", most)
-        if self.least >= 0:
-            raise BadInput(f"least must be below 0; got {least!r}")
+        self.min_gamma = check_within("min_gamma", min_gamma, -1e6, 1e6)
+        self.max_gamma = check_positive("max_gamma", max_gamma)
+        if self.min_gamma >= 0:
+            raise BadInput(f"min_gamma must be below 0; got {min_gamma!r}")
         bins = check_int("bins", bins, 1)
         self.register_buffer("gammas", torch.full((bins,), check_positive("start", start), dtype=torch.float64))
         self.register_buffer("edges", torch.arange(1, bins, dtype=torch.float64) / bins)  # between the bins
@@ -88,7 +94,7 @@ class AdaFocal(Loss):
         gamma = self.gammas[:used]
         moved = gamma * (self.rate * gamma.sign() * gap).exp()
         moved = torch.where(moved.abs() < self.switch, -gamma.sign() * self.switch, moved)
-        self.gammas[:used] = moved.clamp(self.least, self.most)
+        self.gammas[:used] = moved.clamp(self.min_gamma, self.max_gamma)
         # Bins without examples lie beyond 1.
         self.edges.fill_(torch.inf)
         self.edges[: used - 1] = torch.from_numpy(table.upper[:-1].copy()).to(self.edges)

@@ -13,7 +13,13 @@ __all__ = ["adversary", "uphill"]
 
 
 def adversary(
-    model: nn.Module, inputs: Tensor, labels: Tensor, ball: Ball, steps: int, step: float, first: Tensor | None = None
+    model: nn.Module,
+    inputs: Tensor,
+    labels: Tensor,
+    ball: Ball,
+    steps: int,
+    step_size: float,
+    first: Tensor | None = None,
 ) -> Tensor:
     """Inputs within the ball around the clean inputs, after ``steps`` steps of projected gradient ascent.
 
@@ -25,7 +31,7 @@ def adversary(
         labels: (b,) integers.
         ball: the set of allowed moves.
         steps: number of steps.
-        step: length of a step in radii of the ball.
+        step_size: length of a step in radii of the ball.
         first: (b, ...) the gradient at the clean inputs, if the caller has computed this gradient already.
 
     Returns:
@@ -39,7 +45,7 @@ def adversary(
     u = torch.zeros_like(clean)
     for index in range(steps):
         gradient = first if first is not None and not index else _uphill(model, clean + radius * u, labels)
-        u = ball.project(u + step * ball.steepest(radius * gradient))
+        u = ball.project(u + step_size * ball.steepest(radius * gradient))
     return clean + radius * u
 
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from surefoot.deprecated import renamed_arguments, renamed_property
 from surefoot.errors import BadInput
 from surefoot.forward import CHUNK
 from surefoot.loss import wide
@@ -17,7 +18,7 @@ from surefoot.validation import check_int, check_non_negative
 __all__ = ["ARAdaLS", "boundary_distance"]
 
 
-def boundary_distance(model: nn.Module, inputs: Tensor, rivals: int = 3) -> Tensor:
+def boundary_distance(model: nn.Module, inputs: Tensor, runner_ups: int = 3) -> Tensor:
     """First-order distance of inputs to the nearest change of the predicted class, in the 2-norm.
 
     The distance is the minimum of gap_j / ‖∇ₓ gap_j‖₂ over the nearest competing classes j of the predicted class; it
@@ -26,7 +27,7 @@ def boundary_distance(model: nn.Module, inputs: Tensor, rivals: int = 3) -> Tens
     Args:
         model: maps inputs to logits (n, k).
         inputs: (n, ...).
-        rivals: number of competing classes that are considered, at least 1.
+        runner_ups: number of competing classes that are considered, at least 1.
 
     Returns:
         (n,) float64 distances.
@@ -42,7 +43,7 @@ def boundary_distance(model: nn.Module, inputs: Tensor, rivals: int = 3) -> Tens
         for rows in torch.split(inputs.detach(), CHUNK):
             x = rows.clone().requires_grad_()
             logits = wide(network(x))
-            gaps = runner_up_gaps(logits, logits.detach().argmax(dim=1), min(rivals, logits.shape[1] - 1))
+            gaps = runner_up_gaps(logits, logits.detach().argmax(dim=1), min(runner_ups, logits.shape[1] - 1))
             slopes = [slope_of(gap, x).detach().flatten(1).norm(dim=1) for gap in gaps.unbind(dim=1)]
             # A gap with zero slope is never closed.
             distance = gaps.detach().double() / torch.stack(slopes, dim=1).double().clamp_min(1e-30)
@@ -59,14 +60,14 @@ class ARAdaLS(Objective):
     of the first epoch there is one group, and ε is 0.
 
     The paper measures robustness by Carlini & Wagner's attack. Surefoot uses the first-order distance, at the cost of
-    ``rivals`` gradients. No code is public: the defaults of ``groups``, ``rate`` and ``refresh`` are surefoot's.
+    ``runner_ups`` gradients. No code is public: the defaults of ``groups``, ``rate`` and ``refresh`` are surefoot's.
 
     Args:
         examples: number of training examples, which ``batch.indices`` count, at least 1.
         groups: R ≥ 1.
         rate: step size of ε, at least 0.
         refresh: epochs between two divisions of the training examples, at least 1.
-        rivals: number of competing classes that the distance considers, at least 1.
+        runner_ups: number of competing classes that the distance considers, at least 1.
 
     Raises:
         BadInput: if an argument is out of its range.
@@ -83,10 +84,15 @@ class ARAdaLS(Objective):
     smoothing: Tensor
     epochs: Tensor
 
-    def __init__(self, examples: int, groups: int = 10, rate: float = 0.05, refresh: int = 10, rivals: int = 3) -> None:
+    rivals = renamed_property("rivals", "runner_ups")
+
+    @renamed_arguments(rivals="runner_ups")
+    def __init__(
+        self, examples: int, groups: int = 10, rate: float = 0.05, refresh: int = 10, runner_ups: int = 3
+    ) -> None:
         super().__init__()
         self.rate, self.refresh = check_non_negative("rate", rate), check_int("refresh", refresh, 1)
-        self.rivals, groups = check_int("rivals", rivals, 1), check_int("groups", groups, 1)
+        self.runner_ups, groups = check_int("runner_ups", runner_ups, 1), check_int("groups", groups, 1)
         self.register_buffer("group", torch.zeros(check_int("examples", examples, 1), dtype=torch.int64))
         self.register_buffer("smoothing", torch.zeros(groups, dtype=torch.float64))
         self.register_buffer("epochs", torch.zeros((), dtype=torch.int64))
@@ -113,7 +119,7 @@ class ARAdaLS(Objective):
         if validation.val is None or p is None:
             return
         groups = len(self.smoothing)
-        distances = boundary_distance(validation.model, validation.val.take()[0], self.rivals)
+        distances = boundary_distance(validation.model, validation.val.take()[0], self.runner_ups)
         if not bool(distances.isfinite().all()):
             return
         place = _places(distances, groups)
@@ -126,7 +132,7 @@ class ARAdaLS(Objective):
             x, _ = validation.train.take()
             if len(x) != len(self.group):
                 raise BadInput(f"examples must be {len(x)}, the training set's; got {len(self.group)}")
-            self.group.copy_(_places(boundary_distance(validation.model, x, self.rivals), groups))
+            self.group.copy_(_places(boundary_distance(validation.model, x, self.runner_ups), groups))
         self.epochs += 1
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from surefoot.deprecated import renamed_arguments, renamed_property
 from surefoot.loss import wide
 from surefoot.losses.adversary import adversary, uphill
 from surefoot.losses.frozen_network import Statistics, detached_statistics, frozen_network, recorded_statistics
@@ -35,7 +36,7 @@ class CalMO(Objective):
         robust: λ_r ≥ 0; 0 is the ablation "Flat.".
         smooth: λ_s ≥ 0; 0 is the ablation "Rob.".
         steps: number of ascent steps, at least 1.
-        step: length of an ascent step as a share of ``eps``, above 0.
+        step_size: length of an ascent step as a share of ``eps``, above 0.
         reuse: reuse the adversaries of an optimizer's first pass in its second pass. The batch's identity decides.
 
     Attributes:
@@ -56,26 +57,22 @@ class CalMO(Objective):
         Morosini et al. (2026), "Too Sharp, Too Sure: When Calibration Follows Curvature", first version.
     """
 
+    step = renamed_property("step", "step_size")
+
+    @renamed_arguments(step="step_size")
     def __init__(
         self,
         eps: Any = 8 / 255,
         robust: float = 0.5,
         smooth: float = 0.01,
         steps: int = 3,
-        step: float = 0.25,
+        step_size: float = 0.25,
         reuse: bool = True,
     ) -> None:
         super().__init__()
-        self.eps, self.robust, self.smooth = (
-            eps,
-            check_non_negative("robust", robust),
-            check_non_negative("smooth", smooth),
-        )
-        self.steps, self.step, self.reuse = (
-            check_int("steps", steps, 1),
-            check_positive("step", step),
-            check_bool("reuse", reuse),
-        )
+        self.eps, self.reuse = eps, check_bool("reuse", reuse)
+        self.robust, self.smooth = check_non_negative("robust", robust), check_non_negative("smooth", smooth)
+        self.steps, self.step_size = check_int("steps", steps, 1), check_positive("step_size", step_size)
         self._kept: tuple[Batch, Tensor] | None = None
         # The clean and the moved frozen pass cost one gradient each. An ascent step costs two thirds (the first shares
         # the clean pass), and the gradient of the slope about two: 7 in all. benchmarks/losses.py measures 7.5.
@@ -114,6 +111,6 @@ class CalMO(Objective):
         ball = Ball.of(self.eps, "inf", tuple(batch.inputs.shape[1:]), batch.inputs.device)
         with frozen_network(model, detached_statistics(statistics)) as network:
             first = uphill(logits, batch.labels, clean)
-            moved = adversary(network, batch.inputs, batch.labels, ball, self.steps, self.step, first)
+            moved = adversary(network, batch.inputs, batch.labels, ball, self.steps, self.step_size, first)
         self._kept = (batch, moved)
         return moved

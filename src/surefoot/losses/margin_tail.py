@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from surefoot.deprecated import renamed_arguments, renamed_property
 from surefoot.errors import BadInput
 from surefoot.loss import wide
 from surefoot.losses.frozen_network import frozen_network, recorded_statistics
@@ -22,7 +23,7 @@ __all__ = ["MarginTail", "first_order_margins"]
 
 
 def first_order_margins(
-    model: nn.Module, inputs: Tensor, labels: Tensor, ball: Ball, rivals: int = 2
+    model: nn.Module, inputs: Tensor, labels: Tensor, ball: Ball, runner_ups: int = 2
 ) -> tuple[Tensor, Tensor]:
     """m̃ = min over the nearest competing classes j of z_y − z_j − ‖r ∇ₓ(z_y − z_j)‖_*.
 
@@ -34,7 +35,7 @@ def first_order_margins(
         inputs: (b, ...).
         labels: (b,) integers.
         ball: radius and norm.
-        rivals: number of competing classes that are considered, at least 1.
+        runner_ups: number of competing classes that are considered, at least 1.
 
     Returns:
         (b,) m̃, and (b,) the norm ‖r ∇ₓ(z_y − z_j)‖_* of the nearest competing class.
@@ -49,7 +50,7 @@ def first_order_margins(
     """
     x = inputs.detach().requires_grad_()
     logits = wide(model(x))
-    gaps = runner_up_gaps(logits, labels, min(rivals, logits.shape[1] - 1))
+    gaps = runner_up_gaps(logits, labels, min(runner_ups, logits.shape[1] - 1))
     widened = Ball(ball.radius.to(gaps.dtype), ball.norm)
     falls = torch.cat([widened.reach(slope_of(gap, x)[:, None]) for gap in gaps.unbind(dim=1)], dim=1)
     return (gaps - falls).amin(dim=1), falls[:, 0]
@@ -67,7 +68,7 @@ class MarginTail(Objective):
         norm: of the ball, ``"inf"`` or 2.
         alpha: α ≥ 0, the weight of the tail.
         beta: β ≥ 0, the weight of the slope. The slope is measured in the ball's radii, so β has no unit.
-        rivals: number of competing classes that are considered, at least 1; each class costs a backward pass.
+        runner_ups: number of competing classes that are considered, at least 1; each class costs a backward pass.
         form: ``"bounded"`` or ``"log"``.
         tau: τ > 0 of ``"log"``.
         warm_up: steps over which α and β rise from 0, at least 0.
@@ -87,13 +88,16 @@ class MarginTail(Objective):
         Morosini et al. (2026), "Too Sharp, Too Sure: When Calibration Follows Curvature", Theorem 4.1.
     """
 
+    rivals = renamed_property("rivals", "runner_ups")
+
+    @renamed_arguments(rivals="runner_ups")
     def __init__(
         self,
         eps: Any = 4 / 255,
         norm: Any = "inf",
         alpha: float = 0.5,
         beta: float = 0.01,
-        rivals: int = 2,
+        runner_ups: int = 2,
         form: str = "bounded",
         tau: float = 1.0,
         warm_up: int = 0,
@@ -103,9 +107,9 @@ class MarginTail(Objective):
             raise BadInput(f"form must be 'bounded' or 'log'; got {form!r}")
         self.eps, self.norm, self.form = eps, as_norm(norm), form
         self.alpha, self.beta = check_non_negative("alpha", alpha), check_non_negative("beta", beta)
-        self.rivals, self.warm_up = check_int("rivals", rivals, 1), check_int("warm_up", warm_up, 0)
+        self.runner_ups, self.warm_up = check_int("runner_ups", runner_ups, 1), check_int("warm_up", warm_up, 0)
         self.tau = check_positive("tau", tau)
-        self.gradients = 2 + 2 * self.rivals if self.alpha or self.beta else 1
+        self.gradients = 2 + 2 * self.runner_ups if self.alpha or self.beta else 1
 
     def forward(self, model: nn.Module, batch: Batch) -> Tensor:
         """The loss of a batch, a scalar."""
@@ -117,7 +121,7 @@ class MarginTail(Objective):
             return self.mean(logits, batch.labels, values)
         ball = Ball.of(self.eps, self.norm, tuple(batch.inputs.shape[1:]), batch.inputs.device)
         with frozen_network(model, statistics) as network:
-            margins, falls = first_order_margins(network, batch.inputs, batch.labels, ball, self.rivals)
+            margins, falls = first_order_margins(network, batch.inputs, batch.labels, ball, self.runner_ups)
         values = values + share * self.beta * falls.square()
         if self.form == "log":
             all_margins = gathered(margins)

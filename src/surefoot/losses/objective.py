@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from surefoot.dataset import Dataset
 from surefoot.errors import BadInput
 from surefoot.forward import CHUNK, logits_of
-from surefoot.loss import Loss, LossLike, as_loss, whole_labels, wide
+from surefoot.loss import Loss, LossLike, as_loss, check_integer_labels, wide
 from surefoot.predictions import Predictions
 from surefoot.text import settings_of
 
@@ -51,7 +51,7 @@ class Batch(_Fields):
 
     def __new__(cls, inputs: Tensor, labels: Tensor, indices: Tensor, step: int) -> Batch:
         """Check the labels once, here: torch's cross-entropy accepts soft labels silently."""
-        whole_labels(labels)
+        check_integer_labels(labels)
         return super().__new__(cls, inputs, labels, indices, step)
 
 

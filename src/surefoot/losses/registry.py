@@ -44,6 +44,7 @@ LOSSES: dict[str, LossEntry] = table(
         ),
         LossEntry(
             "ada-focal", "surefoot.losses.ada_focal:AdaFocal", needs_validation=True,
+            former_options={"least": "min_gamma", "most": "max_gamma"},
             citation=Citation("Ghosh, Schaaf and Gormley", 2022, "AdaFocal: Calibration-Aware Adaptive Focal Loss"),
         ),
         LossEntry(
@@ -102,6 +103,7 @@ LOSSES: dict[str, LossEntry] = table(
         ),
         LossEntry(
             "ar-adals", "surefoot.losses.ar_adals:ARAdaLS", given=("examples",), needs_validation=True,
+            former_options={"rivals": "runner_ups"},
             citation=Citation(
                 "Qin et al.", 2021,
                 "Improving Calibration through the Relationship with Adversarial Robustness",
@@ -111,8 +113,14 @@ LOSSES: dict[str, LossEntry] = table(
             "soft-ece", "surefoot.losses.batch_gaps:SoftECE",
             citation=Citation("Karandikar et al.", 2021, "Soft Calibration Objectives for Neural Networks"),
         ),
-        LossEntry("calmo", "surefoot.losses.calmo:CalMO", gradients=7, citation=MOROSINI2026),
-        LossEntry("margin-tail", "surefoot.losses.margin_tail:MarginTail", gradients=6),
+        LossEntry(
+            "calmo", "surefoot.losses.calmo:CalMO", gradients=7, former_options={"step": "step_size"},
+            citation=MOROSINI2026,
+        ),
+        LossEntry(
+            "margin-tail", "surefoot.losses.margin_tail:MarginTail", gradients=6,
+            former_options={"rivals": "runner_ups"},
+        ),
     ]
 )  # fmt: skip
 
@@ -157,8 +165,9 @@ def build_objective(name: str, options: Mapping[str, Any], facts: Facts) -> Obje
         raise BadInput(f"loss must be one of {', '.join(LOSSES)}; got {name!r}{suggest(name, LOSSES)}")
     entry = LOSSES[name]
     parameters = entry.parameters()
+    options = entry.current_options(options)
     check_options(f"loss {name}", options, list(parameters))
-    given = dict(options) | {fact: getattr(facts, fact) for fact in entry.given}
+    given = options | {fact: getattr(facts, fact) for fact in entry.given}
     if "eps" in parameters:
         given["eps"] = facts.radius(_radius(name, given.get("eps", parameters["eps"].default)))
     try:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from surefoot.curvature.chunks import frozen
+from surefoot.deprecated import renamed_arguments
 from surefoot.errors import BadInput
 from surefoot.margins.ball import Ball
 from surefoot.margins.examples import check_labels, examples, true_margins
@@ -16,6 +17,7 @@ from surefoot.validation import check_int, check_positive
 __all__ = ["pgd"]
 
 
+@renamed_arguments(step="step_size", random="random_start")
 def pgd(
     model: nn.Module,
     inputs: Any,
@@ -23,8 +25,8 @@ def pgd(
     eps: Any,
     norm: Any = "inf",
     steps: int = 10,
-    step: float | None = None,
-    random: bool = False,
+    step_size: float | None = None,
+    random_start: bool = False,
     seed: int = 0,
     box: tuple[Any, Any] | None = None,
     batch_size: int = 1024,
@@ -43,9 +45,9 @@ def pgd(
             with several numbers the ball of the 2-norm is the ellipsoid ‖δ/ε‖₂ ≤ 1.
         norm: ``"inf"`` or 2.
         steps: number of steps, at least 1.
-        step: length of a step as a share of ``eps``, above 0; 0.25 stands for steps of 2/255 in a ball of 8/255. None
-            takes 2.5 / ``steps``.
-        random: whether the attack starts at a random point of the ball; otherwise at the clean input.
+        step_size: length of a step as a share of ``eps``, above 0; 0.25 stands for steps of 2/255 in a ball of 8/255.
+            None takes 2.5 / ``steps``.
+        random_start: whether the attack starts at a random point of the ball; otherwise at the clean input.
         seed: seed of the random start, at least 0; the start of a row does not depend on the other rows.
         box: (low, high) that all points must stay within, in the units of ``inputs``, such as (0, 1) for images.
         batch_size: number of rows at a time, at least 1.
@@ -72,7 +74,7 @@ def pgd(
     check_int("steps", steps, 1)
     check_int("seed", seed, 0, (1 << 31) - 1)
     check_int("batch_size", batch_size, 1)
-    length = 2.5 / steps if step is None else check_positive("step", step)
+    length = 2.5 / steps if step_size is None else check_positive("step_size", step_size)
     ball = Ball.of(eps, norm, tuple(x.shape[1:]), x.device)
     first = next(model.parameters(), x)
     margins = []
@@ -81,7 +83,7 @@ def pgd(
         limits = None if box is None else _limits(box, x)
         for at in range(0, len(x), batch_size):
             part = slice(at, at + batch_size)
-            start = ball.sample(len(x[part]), at, seed).to(x.dtype) if random else None
+            start = ball.sample(len(x[part]), at, seed).to(x.dtype) if random_start else None
             margins.append(_smallest(model, x[part], y[part], ball, start, steps, length, limits))
     return torch.cat(margins)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from surefoot.deprecated import renamed_arguments
 from surefoot.errors import BadInput
 from surefoot.margins.certified import certified
 from surefoot.margins.pgd import pgd
@@ -18,6 +19,7 @@ __all__ = ["robust"]
 _METHODS: dict[str, Callable[..., Tensor]] = {"pgd": pgd, "certified": certified}
 
 
+@renamed_arguments(step="step_size", random="random_start")
 def robust(
     model: nn.Module, inputs: Any, labels: Any, eps: Any, norm: Any = "inf", method: str = "pgd", **options: Any
 ) -> Tensor:

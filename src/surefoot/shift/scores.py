@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
+from surefoot.deprecated import renamed_arguments
 from surefoot.errors import BadInput
 from surefoot.metrics.ranking import auroc_of, fpr95_of
 from surefoot.metrics.value import Value
@@ -118,15 +119,17 @@ def ood_scores(p: Predictions, score: str = "max_probability") -> Floats:
     return SCORES[score](p)
 
 
-def auroc_ood(inside: Predictions, outside: Predictions, score: str = "max_probability") -> Value:
+@renamed_arguments(inside="in_distribution", outside="out_of_distribution")
+def auroc_ood(in_distribution: Predictions, out_of_distribution: Predictions, score: str = "max_probability") -> Value:
     """Compute the AUROC of telling in-distribution from OOD rows by a score.
 
-    The AUROC is the probability that a row of ``inside`` scores higher than a row of ``outside``. Ties count half.
+    The AUROC is the probability that a row of ``in_distribution`` scores higher than a row of ``out_of_distribution``.
+    Ties count half.
     Chance level is ½.
 
     Args:
-        inside: predictions on in-distribution rows.
-        outside: predictions of the same model on OOD rows.
+        in_distribution: predictions on in-distribution rows.
+        out_of_distribution: predictions of the same model on OOD rows.
         score: name of the score; see `ood_scores`.
 
     Returns:
@@ -140,15 +143,16 @@ def auroc_ood(inside: Predictions, outside: Predictions, score: str = "max_proba
         >>> auroc_ood(near, far)
         Value(0.75, n=4, pairs=4, score='max_probability')
     """
-    return _ranked(auroc_of, inside, outside, score)
+    return _ranked(auroc_of, in_distribution, out_of_distribution, score)
 
 
-def fpr95_ood(inside: Predictions, outside: Predictions, score: str = "max_probability") -> Value:
+@renamed_arguments(inside="in_distribution", outside="out_of_distribution")
+def fpr95_ood(in_distribution: Predictions, out_of_distribution: Predictions, score: str = "max_probability") -> Value:
     """Compute the share of OOD rows accepted at the highest threshold that accepts 95 % of the in-distribution rows.
 
     Args:
-        inside: predictions on in-distribution rows.
-        outside: predictions of the same model on OOD rows.
+        in_distribution: predictions on in-distribution rows.
+        out_of_distribution: predictions of the same model on OOD rows.
         score: name of the score; see `ood_scores`.
 
     Returns:
@@ -162,17 +166,20 @@ def fpr95_ood(inside: Predictions, outside: Predictions, score: str = "max_proba
         >>> float(fpr95_ood(near, far))
         0.5
     """
-    return _ranked(fpr95_of, inside, outside, score)
+    return _ranked(fpr95_of, in_distribution, out_of_distribution, score)
 
 
-def _ranked(statistic: Callable[..., Value], inside: Predictions, outside: Predictions, score: str) -> Value:
+def _ranked(
+    statistic: Callable[..., Value], in_distribution: Predictions, out_of_distribution: Predictions, score: str
+) -> Value:
     """A ranking statistic of the scores of both sets."""
-    check_predictions("inside", inside)
-    check_predictions("outside", outside)
-    if inside.classes != outside.classes:
+    check_predictions("in_distribution", in_distribution)
+    check_predictions("out_of_distribution", out_of_distribution)
+    if in_distribution.classes != out_of_distribution.classes:
         raise BadInput(
-            f"inside and outside must come from one model; they have {inside.classes} and {outside.classes} classes"
+            "in_distribution and out_of_distribution must come from one model; they have "
+            f"{in_distribution.classes} and {out_of_distribution.classes} classes"
         )
-    scores = np.concatenate([ood_scores(inside, score), ood_scores(outside, score)])
-    value = statistic(-scores, np.arange(len(scores)) < len(inside))
+    scores = np.concatenate([ood_scores(in_distribution, score), ood_scores(out_of_distribution, score)])
+    value = statistic(-scores, np.arange(len(scores)) < len(in_distribution))
     return Value(value, **value.facts, score=score)

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Certificate", "Certificates", "Hypothesis", "inequality", "pointwise"]
+from surefoot.deprecated import warn_renamed
+
+__all__ = ["Certificate", "Certificates", "Hypothesis", "inequality", "pointwise", "published_form"]
 
 _UNDERFLOW = 1e-300  # below this float64 has no digits left to compare
 _ROUNDING = 16 * float(np.finfo(np.float64).eps)
@@ -35,6 +37,48 @@ class Hypothesis:
     assumed: bool = False
 
 
+class _Published(str):
+    """``"published"``, which 0.2.x also finds equal to the former name ``"printed"``, with a notice."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return str.__eq__(self, _current(other))
+
+    def __ne__(self, other: object) -> bool:
+        return str.__ne__(self, _current(other))
+
+    __hash__ = str.__hash__
+
+
+def _current(form: object) -> object:
+    if isinstance(form, _Published) or form != "printed":
+        return form
+    warn_renamed("the form 'printed' of a certificate", "'published'", stacklevel=4)
+    return "published"
+
+
+_IN_FILES = {"published": "printed"}  # files written by any version have the former name
+
+
+def published_form(form: str) -> str:
+    """The current name of a form: files have ``"printed"`` for a bound as published.
+
+    Args:
+        form: a form, in either spelling.
+
+    Returns:
+        The form.
+
+    Example:
+        >>> published_form("printed"), published_form("tighter")
+        ('published', 'tighter')
+    """
+    if isinstance(form, _Published):
+        return form
+    return _Published("published") if form in ("printed", "published") else form
+
+
 @dataclass(frozen=True)
 class Certificate:
     """The inequality ``left`` ≤ ``right``, under hypotheses.
@@ -44,7 +88,7 @@ class Certificate:
         statement: the inequality in words and symbols.
         left: value of the left side.
         right: value of the right side.
-        form: ``"printed"`` for a bound as published; ``"tighter"`` for a valid bound that is at least as good.
+        form: ``"published"`` for a bound as published; ``"tighter"`` for a valid bound that is at least as good.
         hypotheses: the conditions of the theorem.
         budget: an upper bound of the error of ``right`` − ``left`` by rounding and the eigenvalue solver.
         estimated: whether a side relies on an attack or another estimate; an estimate proves nothing.
@@ -61,12 +105,15 @@ class Certificate:
     statement: str
     left: float
     right: float
-    form: str = "printed"
+    form: str = "published"
     hypotheses: tuple[Hypothesis, ...] = ()
     budget: float = 0.0
     estimated: bool = False
     note: str = ""
     example: int | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "form", published_form(self.form))
 
     @property
     def applies(self) -> bool:
@@ -102,7 +149,7 @@ class Certificate:
     @property
     def explanation(self) -> str:
         """The verdict, with the hypotheses that fail and the note."""
-        failed = "; ".join(f"not so: {each.text}" for each in self.hypotheses if not each.holds)
+        failed = "; ".join(f"not so: {hypothesis.text}" for hypothesis in self.hypotheses if not hypothesis.holds)
         return "; ".join(part for part in (self.verdict, failed, self.note) if part)
 
     def under(self, *hypotheses: Hypothesis) -> Certificate:
@@ -130,7 +177,7 @@ class Certificates(list[Certificate]):
     """
 
     def __repr__(self) -> str:
-        counts = Counter(each.verdict for each in self)
+        counts = Counter(certificate.verdict for certificate in self)
         return "\n".join([*self.lines(), ", ".join(f"{n} {verdict}" for verdict, n in counts.most_common()) + "."])
 
     def lines(self) -> list[str]:
@@ -141,31 +188,40 @@ class Certificates(list[Certificate]):
         """
         lines = [f"{'statement':62}{'left':>11}{'right':>11}{'left/right':>11}  verdict"]
         name = ""
-        for each in self:
-            if each.name != name:
-                lines.append(each.name)
-                name = each.name
-            text = ("  tighter: " if each.form == "tighter" else "  ") + each.statement
-            ratio = "" if math.isnan(each.tightness) else f"{each.tightness:.3g}"
-            lines.append(f"{text:62}{each.left:>11.4g}{each.right:>11.4g}{ratio:>11}  {each.explanation}")
+        for certificate in self:
+            if certificate.name != name:
+                lines.append(certificate.name)
+                name = certificate.name
+            text = ("  tighter: " if certificate.form == "tighter" else "  ") + certificate.statement
+            ratio = "" if math.isnan(certificate.tightness) else f"{certificate.tightness:.3g}"
+            lines.append(
+                f"{text:62}{certificate.left:>11.4g}{certificate.right:>11.4g}{ratio:>11}  {certificate.explanation}"
+            )
         return lines
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain values.
 
         Returns:
-            The certificates under ``"certificates"``, each with its slack, verdict and tightness.
+            The certificates under ``"certificates"``, each with its slack, verdict and tightness. ``"form"`` of a
+            published bound is ``"printed"``, as in all files of earlier versions.
         """
         return {
             "certificates": [
-                {**asdict(each), "slack": each.slack, "verdict": each.verdict, "tightness": each.tightness}
-                for each in self
+                {
+                    **asdict(certificate),
+                    "form": _IN_FILES.get(certificate.form, certificate.form),
+                    "slack": certificate.slack,
+                    "verdict": certificate.verdict,
+                    "tightness": certificate.tightness,
+                }
+                for certificate in self
             ]
         }
 
 
 def inequality(
-    name: str, statement: str, left: float, right: float, *hypotheses: Hypothesis, form: str = "printed",
+    name: str, statement: str, left: float, right: float, *hypotheses: Hypothesis, form: str = "published",
     error: float = 0.0, estimated: bool = False, note: str = "",
 ) -> Certificate:  # fmt: skip
     """Make a certificate of two numbers.
@@ -176,7 +232,7 @@ def inequality(
         left: value of the left side.
         right: value of the right side.
         hypotheses: the conditions of the theorem.
-        form: ``"printed"`` or ``"tighter"``; see `Certificate`.
+        form: ``"published"`` or ``"tighter"``; see `Certificate`.
         error: an upper bound of the solver's error, at least 0; a bound of the rounding of both sides is added.
         estimated: whether a side relies on an estimate.
         note: a remark on this instance.
@@ -196,7 +252,7 @@ def inequality(
 
 
 def pointwise(
-    name: str, statement: str, left: ArrayLike, right: ArrayLike, *hypotheses: Hypothesis, form: str = "printed",
+    name: str, statement: str, left: ArrayLike, right: ArrayLike, *hypotheses: Hypothesis, form: str = "published",
     error: float = 0.0, estimated: bool = False, rows: NDArray[np.int64] | None = None,
 ) -> Certificate:  # fmt: skip
     """Make a certificate of n inequalities, with the sides of the row whose slack is smallest relative to its size.
@@ -207,7 +263,7 @@ def pointwise(
         left: (n,) left sides.
         right: (n,) right sides.
         hypotheses: the conditions of the theorem.
-        form: ``"printed"`` or ``"tighter"``; see `Certificate`.
+        form: ``"published"`` or ``"tighter"``; see `Certificate`.
         error: an upper bound of the solver's error, at least 0.
         estimated: whether a side relies on an estimate.
         rows: (n,) row numbers, for a statement about some rows; None stands for all rows.
@@ -221,9 +277,8 @@ def pointwise(
     """
     lefts, rights = np.asarray(left, np.float64), np.asarray(right, np.float64)
     if len(lefts) == 0:
-        return Certificate(
-            name, statement, math.nan, math.nan, form, (*hypotheses, Hypothesis("some row is spoken of", False))
-        )
+        empty = Hypothesis("the statement is about at least one row", False)
+        return Certificate(name, statement, math.nan, math.nan, form, (*hypotheses, empty))
     size = np.maximum(np.abs(lefts), np.where(np.isinf(rights), 0.0, np.abs(rights))) + _UNDERFLOW
     slack = np.where(np.isinf(rights), np.inf, (rights - lefts + _UNDERFLOW) / size)
     worst = int(slack.argmin())

@@ -94,7 +94,7 @@ def certify(
         raise BadInput("a test set is compared through robust margins; give eps")
     if labels is None:
         inputs, labels = as_dataset("inputs", inputs).take()
-    held = None if test is None else as_dataset("test", test).take()
+    test_set = None if test is None else as_dataset("test", test).take()
     predictions = Predictions.of(model, inputs, labels)
     curvature = curvature_of(model, inputs, labels, trained)
     ball = None if eps is None else robust_of(model, inputs, labels, eps, norm, method, bound)
@@ -107,8 +107,8 @@ def certify(
     ]
     if not by_entropy:
         certificates += squared_error(curvature, predictions.classes)
-    if held is not None and ball is not None:
-        certificates += transfer((inputs, labels), held, Predictions.of(model, *held), ball, eps, norm, bins)
+    if test_set is not None and ball is not None:
+        certificates += transfer((inputs, labels), test_set, Predictions.of(model, *test_set), ball, eps, norm, bins)
     return Certificates(certificates)
 
 

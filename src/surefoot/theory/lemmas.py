@@ -46,12 +46,12 @@ def _tail(sample: Sample) -> list[Certificate]:
     with np.errstate(over="ignore"):
         tail = np.exp(-m[rows])
     texts = {
-        "printed": ("1 − p_y ≤ (K−1)e^{−m}", "e^{−m}/(1+(K−1)e^{−m}) ≤ 1 − p_y", "e^{−m}/K ≤ 1 − p_y"),
+        "published": ("1 − p_y ≤ (K−1)e^{−m}", "e^{−m}/(1+(K−1)e^{−m}) ≤ 1 − p_y", "e^{−m}/K ≤ 1 − p_y"),
         "tighter": ("1 − p_y ≤ (K−1)e^{−m}/(1+(K−1)e^{−m})", "σ(−m) ≤ 1 − p_y", "e^{−m}/2 ≤ 1 − p_y"),
     }
     certificates = []
     for form, (upper, lower, positive) in texts.items():
-        share = k if form == "printed" else 2
+        share = k if form == "published" else 2
         certificates += [
             pointwise("Lemma B.3 (1)", upper, one_minus_p, tail_upper(m, k, form), form=form),
             pointwise("Lemma B.3 (2)", lower, tail_lower(m, k, form), one_minus_p, form=form),
@@ -64,7 +64,7 @@ def _logit_hessian(sample: Sample) -> list[Certificate]:
     """Lemma B.4."""
     probs = sample.predictions.probs
     values = logit_curvature(probs)
-    texts = {"printed": "λ_max(H_z) ≤ 2(1 − p_max)", "tighter": "λ_max(H_z) ≤ max_k 2p_k(1 − p_k)"}
+    texts = {"published": "λ_max(H_z) ≤ 2(1 − p_max)", "tighter": "λ_max(H_z) ≤ max_k 2p_k(1 − p_k)"}
     return [
         pointwise("Lemma B.4", text, values, logit_curvature_bound(probs, form), form=form)
         for form, text in texts.items()

@@ -1,4 +1,4 @@
-"""Lemmas 1–2 and Theorems 1–3 of Tan et al. (2026) along one ascent θ → θ̃ = θ + ρ g/‖g‖."""
+"""Lemmas 1–2 and Theorems 1–3 of Tan et al. (2026) along one SAM perturbation θ → θ̃ = θ + ρ g/‖g‖."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from torch import nn
 from surefoot.curvature.directions import PathPoint, curvature_along_sam
 from surefoot.curvature.hessian import Hessian
 from surefoot.curvature.problem import select, split
+from surefoot.deprecated import renamed_arguments
 from surefoot.errors import BadInput
 from surefoot.forward import logits_of
 from surefoot.optim.two_pass import entropy_coefficients
@@ -186,7 +187,8 @@ def entropy_slack(log_p: Any, log_p_tilde: Any) -> Floats:
     return np.where(a == b, 0.0, slack)
 
 
-def largest_rho(model: nn.Module, inputs: Any, labels: Any, most: float = 1.0, points: int = 3) -> float:
+@renamed_arguments(most="max_rho")
+def largest_rho(model: nn.Module, inputs: Any, labels: Any, max_rho: float = 1.0, points: int = 3) -> float:
     """Find the largest radius ρ, within 1 %, whose path satisfies the condition κ_min ≥ −‖g‖/ρ of Lemmas 1 and 2.
 
     For small ρ the limit −‖g‖/ρ is unbounded, so the condition holds near 0. The search halves ρ until the condition
@@ -196,14 +198,14 @@ def largest_rho(model: nn.Module, inputs: Any, labels: Any, most: float = 1.0, p
         model: a module from inputs to logits (n, k); its parameters are restored.
         inputs: (n, *shape) floating-point numbers.
         labels: (n,) integers in 0..k−1.
-        most: largest radius to try, above 0.
+        max_rho: largest radius to try, above 0.
         points: number of places of every path where κ_min is measured.
 
     Returns:
-        The radius, at most ``most``; 0 if no radius above 1e-12 · ``most`` satisfies the condition.
+        The radius, at most ``max_rho``; 0 if no radius above 1e-12 · ``max_rho`` satisfies the condition.
 
     Raises:
-        BadInput: when ``most`` is not above 0, or the gradient is zero or not finite.
+        BadInput: when ``max_rho`` is not above 0, or the gradient is zero or not finite.
 
     Example:
         >>> model = nn.Linear(1, 2, bias=False)
@@ -214,15 +216,15 @@ def largest_rho(model: nn.Module, inputs: Any, labels: Any, most: float = 1.0, p
     References:
         Tan et al. (2026), "Towards Understanding the Calibration Benefits of Sharpness-Aware Minimization", Remark 2.
     """
-    check_positive("most", most)
+    check_positive("max_rho", max_rho)
 
     def bounded(rho: float) -> bool:
         return sam_step(model, inputs, labels, rho, points).bounded
 
-    low, high = most, most
+    low, high = max_rho, max_rho
     while not bounded(low):
         low, high = low / 2, low
-        if low < 1e-12 * most:
+        if low < 1e-12 * max_rho:
             return 0.0
     while high - low > 0.01 * high:
         middle = 0.5 * (low + high)

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from surefoot.theory.certificate import published_form
+
 __all__ = ["logit_curvature", "logit_curvature_bound", "tail_lower", "tail_upper"]
 
 Floats = NDArray[np.float64]
@@ -20,13 +22,13 @@ def tail_upper(margins: ArrayLike, classes: int, form: str = "tighter") -> Float
     Args:
         margins: (n,) true margins m.
         classes: number of classes K, at least 2.
-        form: ``"printed"`` for the published bound, ``"tighter"`` for the other.
+        form: ``"published"`` for the published bound, ``"tighter"`` for the other.
 
     Returns:
         (n,) upper bounds.
 
     Example:
-        >>> tail_upper([0.0], 3, "printed").tolist(), tail_upper([0.0], 3).round(6).tolist()
+        >>> tail_upper([0.0], 3, "published").tolist(), tail_upper([0.0], 3).round(6).tolist()
         ([2.0], [0.666667])
 
     References:
@@ -35,7 +37,9 @@ def tail_upper(margins: ArrayLike, classes: int, form: str = "tighter") -> Float
     """
     m = np.asarray(margins, np.float64)
     with np.errstate(over="ignore"):
-        return (classes - 1) * np.exp(-m) if form == "printed" else (classes - 1) / (np.exp(m) + (classes - 1))
+        if published_form(form) == "published":
+            return (classes - 1) * np.exp(-m)
+        return (classes - 1) / (np.exp(m) + (classes - 1))
 
 
 def tail_lower(margins: ArrayLike, classes: int, form: str = "tighter") -> Floats:
@@ -46,20 +50,20 @@ def tail_lower(margins: ArrayLike, classes: int, form: str = "tighter") -> Float
     Args:
         margins: (n,) true margins m.
         classes: number of classes K, at least 2.
-        form: ``"printed"`` for the published bound, ``"tighter"`` for the other.
+        form: ``"published"`` for the published bound, ``"tighter"`` for the other.
 
     Returns:
         (n,) lower bounds.
 
     Example:
-        >>> tail_lower([0.0], 3, "printed").round(6).tolist(), tail_lower([0.0], 3).tolist()
+        >>> tail_lower([0.0], 3, "published").round(6).tolist(), tail_lower([0.0], 3).tolist()
         ([0.333333], [0.5])
 
     References:
         Morosini et al. (2026), "Too Sharp, Too Sure: When Calibration Follows Curvature", Lemma B.3, Appendix B,
         Eq. 2.
     """
-    others = classes - 1 if form == "printed" else 1
+    others = classes - 1 if published_form(form) == "published" else 1
     with np.errstate(over="ignore"):
         return 1.0 / (np.exp(np.asarray(margins, np.float64)) + others)
 
@@ -105,13 +109,13 @@ def logit_curvature_bound(probs: ArrayLike, form: str = "tighter") -> Floats:
 
     Args:
         probs: (n, k) probabilities p, k at least 2.
-        form: ``"printed"`` for the published bound, ``"tighter"`` for the other.
+        form: ``"published"`` for the published bound, ``"tighter"`` for the other.
 
     Returns:
         (n,) upper bounds of `logit_curvature`.
 
     Example:
-        >>> logit_curvature_bound([[0.5, 0.5]], "printed").tolist(), logit_curvature_bound([[0.5, 0.5]]).tolist()
+        >>> logit_curvature_bound([[0.5, 0.5]], "published").tolist(), logit_curvature_bound([[0.5, 0.5]]).tolist()
         ([1.0], [0.5])
 
     References:
@@ -120,7 +124,7 @@ def logit_curvature_bound(probs: ArrayLike, form: str = "tighter") -> Floats:
     p = np.asarray(probs, np.float64)
     order = np.sort(p, axis=1)
     others = order[:, :-1].sum(axis=1)  # 1 − p_max without cancellation
-    if form == "printed":
+    if published_form(form) == "published":
         return np.asarray(2 * others)
     products = 2 * order * (1 - order)
     products[:, -1] = 2 * order[:, -1] * others

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import maximum_flow
 
+from surefoot.deprecated import renamed_property
 from surefoot.errors import BadInput
 from surefoot.margins.moments import log_moment
 from surefoot.predictions import Predictions
@@ -42,9 +43,11 @@ class Coverage:
     labels_agree: bool
 
     @property
-    def whole(self) -> bool:
+    def complete(self) -> bool:
         """Whether the coupling exists."""
         return self.share == 1.0
+
+    whole = renamed_property("whole", "complete")
 
 
 def coverage(train: tuple[Any, Any], test: tuple[Any, Any], eps: Any, norm: str = "inf") -> Coverage:
@@ -116,7 +119,7 @@ def transfer(
     text = f"every training example carries 1/n of the test mass within ε; {covered.share:.1%} can be carried"
     coupled = (
         Hypothesis("label frequencies agree", covered.labels_agree),
-        Hypothesis(text, covered.whole),
+        Hypothesis(text, covered.complete),
     )
     with np.errstate(over="ignore"):
         moment = float(np.exp(log_moment(robust.margins)))

@@ -25,14 +25,14 @@ __all__ = ["bounds_of", "over_ball"]
 
 # The recorded statements: (name in the record, theorem, beginning of the statement, form).
 _KEPT = (
-    ("ece.printed", "Theorem 4.1 (i)", "ECE ≤ (K−1) mean", "printed"),
+    ("ece.printed", "Theorem 4.1 (i)", "ECE ≤ (K−1) mean", "published"),
     ("ece.tight", "Theorem 4.1 (i)", "ECE ≤ mean (1 − p_y)", "tighter"),
-    ("sharpness.printed", "Theorem 4.1 (ii)", "λ_max ≤ 2C_J²(K−1) mean", "printed"),
+    ("sharpness.printed", "Theorem 4.1 (ii)", "λ_max ≤ 2C_J²(K−1) mean", "published"),
     ("sharpness.tight", "Theorem 4.1 (ii)", "λ_max ≤ mean ‖J_i‖²", "tighter"),
-    ("coupling.printed", "Theorem 4.2 (ii)", "λ_max ≤ 2C_J²K(K−1) ECE", "printed"),
+    ("coupling.printed", "Theorem 4.2 (ii)", "λ_max ≤ 2C_J²K(K−1) ECE", "published"),
     ("coupling.tight", "Theorem 4.2 (ii)", "λ_max ≤ 2C_J² ECE", "tighter"),
-    ("robust.ece", "Theorem 4.1 (i)", "ECE ≤ (K−1) Q_ε", "printed"),
-    ("robust.sharpness", "Theorem 4.1 (ii)", "λ_max ≤ 2C_J²(K−1) Q_ε", "printed"),
+    ("robust.ece", "Theorem 4.1 (i)", "ECE ≤ (K−1) Q_ε", "published"),
+    ("robust.sharpness", "Theorem 4.1 (ii)", "λ_max ≤ 2C_J²(K−1) Q_ε", "published"),
 )
 
 

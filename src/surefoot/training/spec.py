@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from surefoot.deprecated import current_key, current_keys, former_keys
+from surefoot.ensembles.registry import ENSEMBLES
 from surefoot.errors import BadInput
 from surefoot.losses.registry import LOSSES
 from surefoot.metrics.registry import check_validation
@@ -422,7 +423,11 @@ class RunSpec(_Table):
         Returns:
             The first sixteen hexadecimal digits of the SHA-256 hash.
         """
-        text = canonical({"schema": SCHEMA, "spec": former_keys(self.resolved()), "data": digest})
+        settings = self.resolved()
+        for key, part, entries in (("loss", self.loss, LOSSES), ("ensemble", self.ensemble, ENSEMBLES)):
+            if part is not None and part.name in entries:
+                settings[key] = entries[part.name].hashed_options(settings[key])
+        text = canonical({"schema": SCHEMA, "spec": former_keys(settings), "data": digest})
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
