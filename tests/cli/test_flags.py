@@ -70,7 +70,7 @@ def test_arguments_become_flags(error, command, shown):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["evaluate", "soft.csv"], "so these are probabilities: use --probs."),
+        (["evaluate", "soft.csv"], "say --logits or --probs"),
         (["report", "empty", "-o", "p.html"], "runs are made by surefoot train SPEC.toml --out DIR"),
         (["table", "empty"], "make one with surefoot study STUDY.toml --out DIR"),
         (["train", "spec.toml", "--set", "x"], "--set must be key=value"),

@@ -72,7 +72,7 @@ def test_the_table_of_notebooks():
 def test_every_row_right_is_no_proof():
     p = sf.Predictions(np.tile([np.log(999.0), 0], (1000, 1)), np.zeros(1000, int))
     assert "rule of three" in sf.evaluate(p).sentences[-1]
-    assert len(sf.evaluate(p).to_dict()["verdict"]["sentences"]) == 3
+    assert len(sf.evaluate(p).to_dict()["verdict"]["sentences"]) == 4
 
 
 @pytest.mark.parametrize(

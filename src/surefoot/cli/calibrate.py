@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from surefoot.cli import columns
 from surefoot.cli.terminal import check_figure, check_folder, progress_bar, terminal
 
 if TYPE_CHECKING:
@@ -35,9 +36,20 @@ def calibrate(
     saved: Annotated[
         Path | None, typer.Option("--calibrator", metavar="OUT.json", help="Write the fitted calibrator.")
     ] = None,
+    label: columns.Label = None,
+    prob: columns.Prob = None,
+    logit: columns.Logit = None,
+    confidence: columns.Confidence = None,
+    correct: columns.Correct = None,
+    weight: columns.Weight = None,
+    cluster: columns.Cluster = None,
+    positive: columns.Positive = None,
+    names: columns.Names = None,
+    ignore_index: columns.IgnoreIndex = None,
     val_split: Annotated[str | None, typer.Option(help="Which set of an .npz with several: val.")] = None,
     test_split: Annotated[str | None, typer.Option(help="Which set of an .npz with several: test.")] = None,
-    probs: Annotated[bool, typer.Option("--probs", help="The class columns hold probabilities, not logits.")] = False,
+    probs: columns.Probs = False,
+    logits: columns.Logits = False,
     val_used_for_selection: Annotated[
         bool, typer.Option("--val-used-for-selection", help="VAL also chose the model's stopping point or settings.")
     ] = False,
@@ -50,6 +62,7 @@ def calibrate(
     from surefoot.metrics.reliability import reliability
     from surefoot.posthoc import Auto, build_calibrator, check_splits, compare, load
     from surefoot.posthoc.auto import check_metric
+    from surefoot.posthoc.calibrator import check_names
     from surefoot.predictions import Predictions
     from surefoot.reports.recalibration import choice_sentence, fit_warnings, markup, outcome_sentences
     from surefoot.text import plain
@@ -77,17 +90,18 @@ def calibrate(
     method, metric = "auto" if method is None else method, "nll" if metric is None else metric
     check_metric(metric)
     chosen: Calibrator = Auto(metric, seed=seed) if method == "auto" else build_calibrator(method)
-    kind = "probs" if probs else None
-    before = Predictions.load(test, split=test_split, kind=kind)
+    wanted = columns.arguments(label, prob, logit, confidence, correct, weight, cluster, positive, names, ignore_index)
+    wanted["kind"] = columns.kind(probs, logits)
+    before = Predictions.load(test, split=test_split, **wanted)
     calibrator: Calibrator
     warnings: list[str] = []
     if learned:
         calibrator = load(val)
     else:
-        held_out = Predictions.load(val, split=val_split, kind=kind)
+        held_out = Predictions.load(val, split=val_split, **wanted)
         if held_out.classes != before.classes:
             raise BadInput(f"VAL has {held_out.classes} classes and TEST {before.classes}; both must be of one model")
-        _check_class_names(val, test)
+        check_names(held_out.names, before.names, "VAL", "TEST")
         warnings = check_splits(held_out, before, val_used_for_selection)
         with progress_bar("choosing a calibrator" if method == "auto" else "fitting"):
             calibrator = chosen.fit(held_out)
@@ -132,31 +146,6 @@ def _check_nothing_to_fit(val: Path, options: list[str]) -> None:
             f"{options[0]} is for fitting on predictions, but {val.name!r} is a fitted calibrator; leave "
             f"{options[0]} out, or give predictions as VAL"
         )
-
-
-def _check_class_names(val: Path, test: Path) -> None:
-    """Refuse two tables whose class columns have different names, or the same names in another order."""
-    from surefoot.errors import BadInput
-
-    first, second = _class_names(val), _class_names(test)
-    if first and second and first != second:
-        raise BadInput(
-            f"VAL and TEST must have the same class columns in the same order; got {', '.join(first)} and "
-            f"{', '.join(second)}. Reorder the columns and the labels of one of them"
-        )
-
-
-def _class_names(path: Path) -> list[str]:
-    """The classes in the header of a .csv file, without "logit" or "prob"; none if all are numbers."""
-    import csv
-    import re
-
-    if path.suffix.lower() != ".csv":
-        return []
-    with path.open(encoding="utf-8-sig", newline="") as stream:
-        columns = next(csv.reader([stream.readline()]))
-    names = [re.sub(r"^(logit|prob)s?(?![a-z])[\W_]*", "", name.strip().strip('"').lower()) for name in columns[1:]]
-    return [] if all(re.fullmatch(r"\D*\d+", name) for name in names) else names
 
 
 def _json(calibrator: Calibrator, comparison: Comparison, warnings: list[str]) -> str:

@@ -7,16 +7,28 @@ from typing import Annotated
 
 import typer
 
+from surefoot.cli import columns
 from surefoot.cli.terminal import check_figure, progress_bar, terminal
 
 __all__ = ["evaluate"]
 
 
 def evaluate(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Predictions: .npz, .csv or .parquet.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help=columns.FILES)],
+    label: columns.Label = None,
+    prob: columns.Prob = None,
+    logit: columns.Logit = None,
+    confidence: columns.Confidence = None,
+    correct: columns.Correct = None,
+    weight: columns.Weight = None,
+    cluster: columns.Cluster = None,
+    positive: columns.Positive = None,
+    names: columns.Names = None,
+    ignore_index: columns.IgnoreIndex = None,
+    split: columns.Split = None,
+    probs: columns.Probs = False,
+    logits: columns.Logits = False,
     bins: Annotated[int, typer.Option(min=1, help="Number of bins.")] = 15,
-    split: Annotated[str | None, typer.Option(help="Which set of an .npz with several: test for test_logits.")] = None,
-    probs: Annotated[bool, typer.Option("--probs", help="The class columns hold probabilities, not logits.")] = False,
     every: Annotated[bool, typer.Option("--all", help="Also the metrics that take longer.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout, nothing else.")] = False,
     figure: Annotated[Path | None, typer.Option(metavar="OUT.svg|png|pdf|html", help="Draw the diagram.")] = None,
@@ -29,9 +41,10 @@ def evaluate(
 
     if figure is not None:
         check_figure(figure)
-    p = Predictions.load(file, split=split, kind="probs" if probs else None)
+    wanted = columns.arguments(label, prob, logit, confidence, correct, weight, cluster, positive, names, ignore_index)
+    p = Predictions.load(file, split=split, kind=columns.kind(probs, logits), **wanted)
     with progress_bar("resampling") as report:
-        result = evaluation.evaluate(p, bins, costly=every, seed=seed, name=plain(file.name), progress=report)
+        result = evaluation.evaluate(p, bins, costly=every, seed=seed, name=plain(Path(file).name), progress=report)
     if figure is not None:
         from surefoot.reports.figure import save_figure
 

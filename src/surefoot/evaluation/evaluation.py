@@ -10,14 +10,12 @@ from functools import partial
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from surefoot.deprecated import renamed_arguments
 from surefoot.metrics.ece import ChanceECE, chance_ece
+from surefoot.metrics.gap import gap_interval
 from surefoot.metrics.interval import Interval, intervals
-from surefoot.metrics.registry import METRICS, metrics_table, summary
-from surefoot.metrics.reliability import Reliability, reliability, wilson
-from surefoot.metrics.scores import accuracy, mean_confidence
+from surefoot.metrics.registry import METRICS, applicable, metrics_table, summary
+from surefoot.metrics.reliability import Reliability, reliability
 from surefoot.metrics.skce import skce
 from surefoot.metrics.value import Value
 from surefoot.predictions import Predictions, check_predictions
@@ -48,6 +46,7 @@ class Evaluation:
         intervals: intervals by the metric's name; the costly metrics have none.
         reliability: data of the reliability diagram.
         verdict: the direction of the error, whether it is more than noise, and sentences.
+        form: the kind of predictions, as `Predictions.form`.
     """
 
     name: str
@@ -58,6 +57,7 @@ class Evaluation:
     intervals: dict[str, Interval]
     reliability: Reliability
     verdict: Verdict
+    form: str = "classes"
 
     @property
     def sentences(self) -> tuple[str, ...]:
@@ -83,10 +83,11 @@ class Evaluation:
                 "file": self.name,
                 "n": self.n,
                 "classes": self.classes,
+                "form": self.form,
                 "level": self.level,
                 "metrics": {metric: self._entry(metric) for metric in self.metrics},
                 "reliability": {
-                    **vars(self.reliability.table),
+                    **{name: column for name, column in vars(self.reliability.table).items() if column is not None},
                     "interval": self.reliability.interval,
                     "band": self.reliability.band,
                 },
@@ -142,7 +143,12 @@ class Evaluation:
         )
 
     def _heading(self) -> str:
-        return f"{plain(self.name)}: {self.n:,} predictions of {self.classes} classes"
+        kinds = {
+            "positive": f"{self.n:,} probabilities of one event",
+            "multilabel": f"{self.n:,} labels that are present or absent",
+            "confidence": f"{self.n:,} confidences",
+        }
+        return f"{plain(self.name)}: {kinds.get(self.form, f'{self.n:,} predictions of {self.classes} classes')}"
 
     def _columns(self) -> tuple[str, ...]:
         return "metric", "value", f"{self.level:.0%} interval", "measured with"
@@ -197,7 +203,7 @@ def evaluate(
         (0.4251, 'over')
         >>> result.intervals["accuracy"].method
         'Wilson'
-        >>> print(result.sentences[2])
+        >>> print(result.sentences[-1])
         Fit a temperature above 1 on held-out predictions; it lowers every confidence and changes no predicted class.
     """
     check_predictions("p", p)
@@ -205,13 +211,13 @@ def evaluate(
     if costly:
         # skce: all pairs of rows while that takes seconds; a single row has none.
         table["skce"] = partial(skce, estimator="biased" if len(p) < 2 else "unbiased" if len(p) <= 20_000 else "block")
-        values |= {metric: table[metric](p) for metric in table if metric not in values}
+        values |= {metric: table[metric](p) for metric in applicable(p) if metric not in values}
     # Costly metrics get no interval: hundreds of resamples would take hours where one value takes a minute.
     cheap = {metric: table[metric] for metric in values if not METRICS[metric].costly}
     ranges = intervals(cheap, p, level, seed, known=values, progress=progress)
     diagram = reliability(p, bins, level=level)
     judged = verdict(p, bins, level, seed)
-    return Evaluation(name, len(p), p.classes, diagram.level, values, ranges, diagram, judged)
+    return Evaluation(name, len(p), p.classes, diagram.level, values, ranges, diagram, judged, p.form)
 
 
 def _note(facts: dict[str, Any]) -> str:
@@ -261,19 +267,32 @@ def _bar(accuracy: float, confidence: float, width: int) -> str:
     return "".join(cells)
 
 
+# Words of the verdict: too high, too low, neither; what was said, and what happened.
+_CONFIDENCE = ("Overconfident", "Underconfident", "Neither over- nor underconfident", "mean confidence", "accuracy")
+_PROBABILITY = (
+    "Probabilities too high",
+    "Probabilities too low",
+    "Probabilities right on average",
+    "mean probability",
+    "share of events",
+)
+
+
 @dataclass(frozen=True)
 class Verdict:
     """Direction and size of the miscalibration of a set of predictions.
 
     Attributes:
-        confidence: mean confidence.
-        accuracy: share of rows that are right.
+        confidence: mean confidence, or mean probability of the events.
+        accuracy: share of rows that are right, or of events that happened.
         gap: mean confidence − accuracy.
         gap_low: lower end of the interval of the gap.
         gap_high: upper end of the interval of the gap.
         chance: ECE that a calibrated model would show on as many rows.
         n: number of rows.
         level: coverage of the interval.
+        event: which events these are; ``"top"`` for the predicted class.
+        positive: for two classes, the ECE of P(positive) and what a calibrated model would show; otherwise None.
     """
 
     confidence: float
@@ -284,6 +303,8 @@ class Verdict:
     chance: ChanceECE
     n: int
     level: float
+    event: str = "top"
+    positive: ChanceECE | None = None
 
     @property
     def direction(self) -> str:
@@ -292,35 +313,43 @@ class Verdict:
 
     @property
     def beyond_chance(self) -> bool:
-        """Whether the ECE exceeds the ECE of a calibrated model in all but 5 % of cases."""
-        return self.chance.p_value < 0.05
+        """Whether an ECE exceeds the ECE of a calibrated model in all but 5 % of cases (of two, each in 2.5 %)."""
+        if self.positive is None:
+            return self.chance.p_value < 0.05
+        return min(self.chance.p_value, self.positive.p_value) < 0.025
 
     @property
-    def sentences(self) -> tuple[str, str, str]:
-        """Three sentences: the direction and its size, the comparison with noise, and the advice."""
-        return self._direction(), self._chance(), self._advice()
-
-    def _direction(self) -> str:
-        kinds = {"over": "Overconfident", "under": "Underconfident", "neither": "Neither over- nor underconfident"}
-        low, high = 100 * self.gap_low, 100 * self.gap_high
+    def sentences(self) -> tuple[str, ...]:
+        """The direction and its size, the comparison with noise, for two classes that of P(positive), the advice."""
+        first = self._direction(), _noise("ECE", self.chance, self.n, self._certain(self.chance))
+        if self.positive is None:
+            return *first, self._advice()
         return (
-            f"{kinds[self.direction]}: the mean confidence is {self.confidence:.1%} and the accuracy "
-            f"{self.accuracy:.1%}, a gap of {100 * self.gap:+.1f} points ({self.level:.0%} interval {low:+.1f} to "
-            f"{high:+.1f})."
+            *first,
+            _noise("event ECE of P(positive)", self.positive, self.n, self._certain(self.positive)),
+            self._advice(),
         )
 
-    def _chance(self) -> str:
-        chance = self.chance
-        smallest = 1 / (1 + chance.resamples)
-        value = f"p < {2 * smallest:.3f}" if chance.p_value <= smallest else f"p = {chance.p_value:.3f}"
-        would = f"a calibrated model would show {chance.mean:.4f} at n = {self.n:,}, seldom above {chance.upper:.4f}"
-        if self.beyond_chance:
-            return f"The ECE of {chance.observed:.4f} is more than noise: {would} ({value})."
-        return f"The ECE of {chance.observed:.4f} cannot be distinguished from noise: {would} ({value})."
+    def _certain(self, chance: ChanceECE) -> bool:
+        return chance.p_value < (0.05 if self.positive is None else 0.025)
+
+    def _direction(self) -> str:
+        high, low, neither, said, happened = _CONFIDENCE if self.event in ("top", "given") else _PROBABILITY
+        kind = {"over": high, "under": low, "neither": neither}[self.direction]
+        lowest, highest = 100 * self.gap_low, 100 * self.gap_high
+        return (
+            f"{kind}: the {said} is {self.confidence:.1%} and the {happened} {self.accuracy:.1%}, a gap of "
+            f"{100 * self.gap:+.1f} points ({self.level:.0%} interval {lowest:+.1f} to {highest:+.1f})."
+        )
 
     def _advice(self) -> str:
         if not self.beyond_chance:
             return "Leave the model as it is, or measure again on more examples."
+        if self.event in ("positive", "pooled") or (self.positive is not None and not self._certain(self.chance)):
+            return (
+                "Fit Platt scaling on held-out predictions; it moves the probability of the event in either direction "
+                "and can change the predicted class."
+            )
         if self.direction == "over":
             return (
                 "Fit a temperature above 1 on held-out predictions; it lowers every confidence and changes no "
@@ -334,11 +363,19 @@ class Verdict:
         return "Some bins are overconfident and others underconfident: fit a calibrator with more than one parameter."
 
 
+def _noise(name: str, chance: ChanceECE, n: int, certain: bool) -> str:
+    smallest = 1 / (1 + chance.resamples)
+    value = f"p < {2 * smallest:.3f}" if chance.p_value <= smallest else f"p = {chance.p_value:.3f}"
+    would = f"a calibrated model would show {chance.mean:.4f} at n = {n:,}, seldom above {chance.upper:.4f}"
+    verb = "is more than noise" if certain else "cannot be distinguished from noise"
+    return f"The {name} of {chance.observed:.4f} {verb}: {would} ({value})."
+
+
 def verdict(p: Predictions, bins: int = 15, level: float = 0.95, seed: int = 0) -> Verdict:
     """Judge predictions by the gap of confidence and accuracy, and by `surefoot.metrics.chance_ece`.
 
-    The interval of the gap is Wilson's interval of the accuracy, which has a width even where every row is right; the
-    spread of the residuals has none there.
+    Predictions of two classes are judged by P(positive) too: the top-label ECE folds both classes onto the winner, and
+    errors of opposite sign cancel there.
 
     Args:
         p: the predictions.
@@ -347,7 +384,7 @@ def verdict(p: Predictions, bins: int = 15, level: float = 0.95, seed: int = 0) 
         seed: seed of the draws behind ``chance``.
 
     Returns:
-        The verdict.
+        The verdict, on the usual events of the predictions.
 
     Example:
         >>> p = Predictions([[2.0, 0.0], [0.0, 1.0]] * 50, [0, 0] * 50)
@@ -355,7 +392,11 @@ def verdict(p: Predictions, bins: int = 15, level: float = 0.95, seed: int = 0) 
         >>> judged.direction, round(judged.gap, 4), judged.beyond_chance
         ('over', 0.3059, True)
     """
-    right, claimed = float(accuracy(p)), float(mean_confidence(p))
-    low, high = wilson(np.float64(right), np.float64(len(p)), level)  # type: ignore[arg-type]
-    chance = chance_ece(p, bins, seed=seed)
-    return Verdict(claimed, right, claimed - right, claimed - float(high), claimed - float(low), chance, len(p), level)
+    e = p.events()
+    low, high = gap_interval(e, level)
+    right = float(e.weights @ e.happened) / e.total
+    claimed = float(e.weights @ e.prob) / e.total
+    two = p.form == "classes" and p.positive is not None
+    positive = chance_ece(p, bins, seed=seed, event="positive") if two else None
+    chance = chance_ece(e, bins, seed=seed)
+    return Verdict(claimed, right, claimed - right, low, high, chance, len(e), level, e.name, positive)

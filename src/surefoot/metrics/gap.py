@@ -6,12 +6,17 @@ bin. ECE hides the sign of R_b, and the sign is what a user acts on.
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
+
 from surefoot.metrics.bins import check_bins, equal_width
 from surefoot.metrics.ece import ece
+from surefoot.metrics.reliability import wilson
 from surefoot.metrics.value import Value
 from surefoot.predictions import Events, Predictions, events_of, takes_predictions
 
-__all__ = ["event_ece", "gap", "over_confidence", "under_confidence"]
+__all__ = ["event_ece", "gap", "gap_interval", "over_confidence", "under_confidence"]
 
 
 @takes_predictions
@@ -37,6 +42,50 @@ def gap(p: Predictions | Events, event: str | int | None = None) -> Value:
     e = events_of(p, event)
     table = equal_width(e, 1)
     return Value(-float(table.residual[0]) / table.total, **e.facts())
+
+
+def gap_interval(e: Events, level: float = 0.95) -> tuple[float, float]:
+    """An interval of the gap of the population that the events were drawn from.
+
+    Without weights and clusters, and with outcomes that are yes or no, it is Wilson's interval of the share of events
+    that happened, which has a width even where all happened. Otherwise it is a t interval from the sums u_g of
+    w (Z − Z̄) over the clusters, with se² = G/(G − 1) Σ u_g² / (Σw)² and G − 1 degrees of freedom; a row without a
+    cluster is a cluster.
+
+    Args:
+        e: the events.
+        level: coverage, between 0 and 1.
+
+    Returns:
+        Lower and upper end; (−1, 1) for a single cluster.
+
+    Example:
+        >>> e = Events([0.9, 0.9, 0.6, 0.8], [1, 0, 1, 1], cluster=[0, 0, 1, 1])
+        >>> low, high = gap_interval(e)
+        >>> round(low, 3), round(high, 3)
+        (-4.397, 4.497)
+
+    References:
+        Wilson (1927), "Probable Inference, the Law of Succession, and Statistical Inference".
+        Liang & Zeger (1986), "Longitudinal Data Analysis Using Generalized Linear Models".
+    """
+    if e.plain and e.cluster is None:
+        said, share = float(e.prob.sum()) / len(e), np.count_nonzero(e.happened) / len(e)
+        low, high = wilson(np.array([share]), np.array([float(len(e))]), level)
+        return said - float(high[0]), said - float(low[0])
+    from scipy.special import stdtrit
+
+    weights, residual = e.weights, e.residual
+    total = float(weights.sum())
+    mean = float(weights @ residual) / total
+    owner = np.arange(len(e)) if e.cluster is None else np.unique(e.cluster, return_inverse=True)[1]
+    sums = np.bincount(owner, weights * (residual - mean))
+    count = len(sums)
+    if count < 2:
+        return -1.0, 1.0
+    error = math.sqrt(count / (count - 1) * float(sums @ sums)) / total
+    half = float(stdtrit(count - 1, (1 + level) / 2)) * error
+    return -mean - half, -mean + half
 
 
 @takes_predictions

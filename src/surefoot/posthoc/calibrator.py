@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -16,7 +17,7 @@ from surefoot.errors import BadInput
 from surefoot.predictions import Predictions
 from surefoot.validation import as_path, as_scores
 
-__all__ = ["Calibrator", "NotFitted", "check_shape"]
+__all__ = ["Calibrator", "NotFitted", "check_names", "check_shape"]
 
 Floats = NDArray[np.float64]
 
@@ -43,6 +44,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         classes_: (k,) the classes 0..k−1, after fitting.
         n_: number of rows of the fit.
         kind_: ``"logits"`` or ``"probs"``, as the predictions of the fit; None if an old file does not tell.
+        names_: names of the classes of the fit, or None.
     """
 
     method: ClassVar[str]
@@ -109,7 +111,8 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         # The fit works on a copy: a fit that fails keeps the learned numbers of the earlier fit.
         fitted = copy.copy(self)
         fitted._fit(p)
-        fitted.classes_, fitted.n_, fitted.kind_ = np.arange(p.classes), len(p), p._kind
+        fitted.classes_, fitted.n_, fitted.kind_ = np.arange(p.classes), len(p), p.scores
+        fitted.names_ = p.names
         self.__dict__.update(fitted.__dict__)
         return self
 
@@ -132,11 +135,23 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 "Predictions(logits, labels)"
             )
         self.check_fitted()
-        if p.classes != len(self.classes_):
-            raise BadInput(f"p has {p.classes} classes; {self.method} was fitted on {len(self.classes_)}")
+        self.check_classes(p)
         self.check_kind(p)
         scores, kind = self._map(p)
-        return Predictions(scores, p.labels) if kind == "logits" else Predictions.from_probs(scores, p.labels)
+        return p.with_scores(scores, kind)
+
+    def check_classes(self, p: Predictions) -> None:
+        """Check that predictions have the classes of the fit, in the same order.
+
+        Args:
+            p: predictions to calibrate.
+
+        Raises:
+            BadInput: when the number of classes differs, or their names or their order where both are known.
+        """
+        if p.classes != len(self.classes_):
+            raise BadInput(f"p has {p.classes} classes; {self.method} was fitted on {len(self.classes_)}")
+        check_names(getattr(self, "names_", None), p.names, f"the predictions that {self.method} was fitted on", "p")
 
     def check_kind(self, p: Predictions) -> None:
         """Check that predictions hold the same kind of scores as the predictions of the fit, where the kind matters.
@@ -147,10 +162,10 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Raises:
             BadInput: when the map was learned on logits and ``p`` holds probabilities, or the reverse.
         """
-        if self.reads_logits and self.kind_ is not None and p._kind != self.kind_:
+        if self.reads_logits and self.kind_ is not None and p.scores != self.kind_:
             raise BadInput(
                 f"p must hold {self.kind_}, on which {self.method} was fitted: logits and log-probabilities differ by "
-                f"a constant a row, which it reads; got {p._kind}. Fit and apply on one kind, or use dirichlet"
+                f"a constant a row, which it reads; got {p.scores}. Fit and apply on one kind, or use dirichlet"
             )
 
     def check_fitted(self) -> None:
@@ -254,3 +269,27 @@ def check_shape(name: str, value: Any, shape: tuple[int, ...]) -> None:
     """
     if np.shape(value) != shape:
         raise ValueError(f"{name} must have shape {shape}; got {np.shape(value)}")
+
+
+def check_names(first: Sequence[str] | None, second: Sequence[str] | None, of_first: str, of_second: str) -> None:
+    """Check that two sets of predictions have the same classes in the same order, where both have names.
+
+    Args:
+        first: names of the classes of one set, or None.
+        second: names of the classes of the other set, or None.
+        of_first: what errors call the one set.
+        of_second: what errors call the other set.
+
+    Raises:
+        BadInput: when the names or their order differ.
+
+    Example:
+        >>> check_names(["cat", "dog"], ["cat", "dog"], "val", "test")
+    """
+    if first is None or second is None or list(first) == list(second):
+        return
+    remedy = "reorder the columns of one of them" if sorted(first) == sorted(second) else "both must be of one model"
+    raise BadInput(
+        f"{of_first} and {of_second} must have the same class columns in the same order; got "
+        f"{', '.join(map(str, first))} and {', '.join(map(str, second))}: {remedy}"
+    )

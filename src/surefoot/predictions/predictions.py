@@ -27,7 +27,6 @@ from surefoot.predictions.estimators import is_estimator, probs_of
 from surefoot.predictions.events import Events
 from surefoot.predictions.inputs import Rows, read_rows
 from surefoot.predictions.kinds import check_logits, check_probs
-from surefoot.predictions.tables import read_table, write_table
 from surefoot.threads import run_ranges, split_range
 from surefoot.validation import as_array, as_column, as_path, precision
 
@@ -232,7 +231,7 @@ class Predictions:
         """Make predictions with several labels a row, each of which is present or absent by itself.
 
         Every entry becomes a row of its own with the two classes absent and present. The entries of one example are
-        one cluster, and the column ``label`` of `groups` says which label an entry is of.
+        one cluster. The columns ``label`` and ``row`` of `groups` say which label and which example an entry is of.
 
         Args:
             probs: (n, L) probabilities that each label is present, L >= 1; they need not sum to 1.
@@ -280,7 +279,7 @@ class Predictions:
             np.where(absent, -1, values).astype(np.int64),
             weights=weights,
             clusters=clusters,
-            groups={**columns, "label": np.broadcast_to(title, scores.shape)},
+            groups={**columns, "label": np.broadcast_to(title, scores.shape), "row": np.arange(len(scores))},
             ignore_index=-1,
         )
         self = cls.__new__(cls)
@@ -333,45 +332,123 @@ class Predictions:
         return cls(logits_of(model, inputs, batch_size), labels)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], *, split: str | None = None, kind: str | None = None) -> Predictions:
-        """Read predictions from an ``.npz``, ``.csv`` or ``.parquet`` file.
+    def load(
+        cls,
+        source: Any,
+        *,
+        label: str | None = None,
+        prob: str | None = None,
+        logit: str | None = None,
+        confidence: str | None = None,
+        correct: str | None = None,
+        weight: str | None = None,
+        cluster: str | None = None,
+        time: str | None = None,
+        id: str | None = None,
+        by: Sequence[str] = (),
+        positive: Any = None,
+        names: Sequence[Any] | None = None,
+        ignore_index: int | None = None,
+        split: str | None = None,
+        kind: str | None = None,
+    ) -> Predictions:
+        """Read predictions from a file, from parts, from standard input or from a data frame.
+
+        The header of a table tells what its columns are: ``label``, then ``prob_<class>`` or ``logit_<class>`` for each
+        class; a single ``prob`` for P(positive); ``confidence`` and ``correct``; ``label_<name>`` and ``prob_<name>``
+        for several labels a row; ``sample_weight`` and ``cluster``. The arguments name columns of other names. Columns
+        of unknown meaning beside the scores are kept in `groups`; columns that may be scores are asked about.
 
         Args:
-            path: an ``.npz`` file with the arrays ``logits`` or ``probs``, and ``labels``; or a table with the column
-                ``label``, then one column per class.
+            source: a ``.npz``, ``.csv``, ``.parquet``, ``.jsonl``, ``.feather`` or ``.arrow`` file, the text formats
+                also compressed (``.gz``, ``.zst``); a folder of parts; a pattern such as ``"parts/*.parquet"``; ``"-"``
+                for standard input; a pandas or polars frame, an arrow table, a ``datasets.Dataset``, or a mapping of
+                columns.
+            label: column of the labels, which may be names of classes.
+            prob: column of P(positive), or prefix of the columns of all classes, or a column of lists.
+            logit: the same for logits.
+            confidence: column of the confidence in the prediction.
+            correct: column that says whether the prediction was right.
+            weight: column of weights.
+            cluster: column of clusters.
+            time: column of times; `groups` has it under ``time``.
+            id: column of identifiers; `groups` has it under ``id``.
+            by: columns of groups, which must be there.
+            positive: label of the positive event, for two classes.
+            names: names of the classes in the order of the columns, where the file does not tell.
+            ignore_index: label of rows that are left out.
             split: which set of an ``.npz`` file with several sets: ``"val"`` reads ``val_logits`` and ``val_labels``.
-            kind: ``"logits"`` or ``"probs"``, where the file does not tell. A table does not tell if its class columns
-                start with neither ``logit`` nor ``prob``; without ``kind`` such columns are logits.
+            kind: ``"logits"`` or ``"probs"``, where the names of the columns do not tell: all columns that are nothing
+                else are then scores.
 
         Returns:
-            The predictions in the file.
+            The predictions.
 
         Raises:
-            BadInput: when the file is missing, damaged or of another form, or contradicts ``kind``.
-            MissingDependency: when a ``.parquet`` file is read without pyarrow.
+            BadInput: when there is no such file, it is damaged, a column is missing or its meaning is not clear, or a
+                number is not as described.
         """
+        from surefoot.predictions.tables import Columns, read_source
+
         if kind not in (None, "logits", "probs"):
             raise BadInput(f"kind must be 'logits' or 'probs'; got {kind!r}")
-        scores, labels, stated = read_table(as_path(path), split)
-        if kind is not None and stated is not None and kind != stated:
-            raise BadInput(f"{str(path)!r} says that it holds {stated}; it cannot be read as {kind}")
-        make = cls.from_probs if (kind or stated) == "probs" else cls
-        return make(scores, labels)
+        wanted = Columns(label, prob, logit, confidence, correct, weight, cluster, time, id, tuple(by), kind)
+        table, in_file = read_source(source, wanted, split)
+        columns: dict[str, Any] = {"weights": table.weights, "clusters": table.clusters, "groups": table.groups}
+        classes = names if names is not None else table.names
+        with in_file():
+            if table.kind == "confidence":
+                return cls.from_confidence(table.scores, table.labels, **columns)
+            if table.kind == "multilabel":
+                return cls.multilabel(table.scores, table.labels, **columns, names=classes)
+            make = cls.from_probs if table.kind == "probs" else cls
+            event = table.positive if positive is None else positive
+            return make(table.scores, table.labels, **columns, names=classes, ignore_index=ignore_index, positive=event)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write an ``.npz``, ``.csv`` or ``.parquet`` file; a failed write leaves no partial file.
+        """Write an ``.npz``, ``.csv``, ``.parquet`` or ``.feather`` file; a failed write leaves no partial file.
+
+        Names of classes, weights, clusters and the kept columns are written too.
 
         Args:
             path: the file; its suffix chooses the format.
 
         Raises:
             BadInput: when the suffix is another one.
-            MissingDependency: when a ``.parquet`` file is written without pyarrow.
             StorageFault: when the file system refuses the write.
         """
+        from surefoot.predictions.tables import Table, write_table
+
+        labels: NDArray[Any] = self.labels if self.soft_labels is None else self.soft_labels
+        names = None if self.names is None else list(self.names)
+        if self.form == "multilabel":
+            write_table(as_path(path), self._wide_table())
+            return
+        if self._single:
+            kind = "confidence" if self.form == "confidence" else self._kind
+            scores = self.events().prob if kind != "logits" else self._given(slice(None))[:, 0]
+            write_table(as_path(path), Table(kind, scores, labels, names, self.weights, self.clusters, self.groups))
+            return
         # Probabilities are written as normalised: a file whose rows were divided by their sums can be read back.
         scores = self._block(slice(None)) if self._kind == "logits" else self.probs
-        write_table(as_path(path), scores, self.labels, self._kind)
+        positive = None if self.positive in (None, 1) else self.positive
+        table = Table(self._kind, scores, labels, names, self.weights, self.clusters, self.groups, positive)
+        write_table(as_path(path), table)
+
+    def _wide_table(self) -> Any:
+        """One row for each example, with a column for each of its labels; NaN where a label is missing."""
+        from surefoot.predictions.tables import Table
+
+        rows, first, row = np.unique(self.groups["row"], return_index=True, return_inverse=True)
+        titles, column = np.unique(self.groups["label"], return_inverse=True)
+        order = np.argsort(np.unique(column, return_index=True)[1])  # as they were given
+        place = np.argsort(order)[column]
+        scores, labels = np.full((2, len(rows), len(titles)), np.nan)
+        scores[row, place], labels[row, place] = self.events().prob, self.labels
+        kept = {name: values[first] for name, values in self.groups.items() if name not in ("row", "label")}
+        weights = None if self.weights is None else self.weights[first]
+        clusters = None if self.clusters is None else self.clusters[first]
+        return Table("multilabel", scores, labels, titles[order].tolist(), weights, clusters, kept)
 
     def take(self, rows: Any) -> Predictions:
         """Select rows; the selection shares the scores and derived columns of its source.

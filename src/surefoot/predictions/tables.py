@@ -1,7 +1,7 @@
-"""Files of predictions: ``.npz``, ``.csv`` and ``.parquet``.
+"""Which column of a table means what: labels, scores of the classes, weights, clusters, and columns that are kept.
 
-A reader returns ``(scores, labels, kind)`` with kind ``"logits"``, ``"probs"`` or ``None`` (the file does not tell). A
-reader executes nothing in a file, and never allocates more memory than the size of the file can explain.
+A column that could be two things is asked about and never guessed. Scores are recognised by their names: ``logit_cat``,
+``prob_cat``; a single ``prob`` is the probability of the positive event.
 """
 
 from __future__ import annotations
@@ -9,314 +9,514 @@ from __future__ import annotations
 import csv
 import io
 import re
-import warnings
-import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+import pyarrow
+import pyarrow.feather
+import pyarrow.parquet
 from numpy.typing import NDArray
 
-from surefoot.errors import BadInput, MissingDependency
-from surefoot.files import first_line, replace_file
+from surefoot.errors import BadInput
+from surefoot.files import replace_file
+from surefoot.predictions import frames
+from surefoot.predictions.archives import read_archive
+from surefoot.validation import as_path
 
-__all__ = ["Table", "read_table", "write_table"]
+__all__ = ["Columns", "Table", "columns_of", "read_source", "table_of_archive", "write_table"]
 
-Table = tuple[NDArray[Any], NDArray[Any], str | None]
-
-# Deflate cannot expand by more than 1032:1, so a larger claim in an archive is false.
-_MOST_EXPANSION = 1032
-# Parquet's run lengths may expand without limit: this many bytes are always allowed, the file's size must explain more.
-_PARQUET_TRUST = 1 << 26
+_PREFIX = {"logits": "logit", "probs": "prob"}
 
 
-def read_table(path: Path, split: str | None = None) -> Table:
-    """Read scores and labels from an ``.npz``, ``.csv`` or ``.parquet`` file.
+@dataclass(frozen=True)
+class Columns:
+    """Names of columns, as the user states them; None where the header tells.
+
+    Attributes:
+        label: column of the labels, or prefix of several columns of labels.
+        prob: column of the probability of the positive event, or prefix of the columns of all classes.
+        logit: the same for logits.
+        confidence: column of the confidence in the prediction.
+        correct: column that says whether the prediction was right.
+        weight: column of the weights.
+        cluster: column of the clusters.
+        time: column of times, kept under the name ``time``.
+        id: column of identifiers, kept under the name ``id``.
+        by: columns of groups that must be there.
+        kind: ``"logits"`` or ``"probs"``: all columns that are nothing else are scores of this kind.
+    """
+
+    label: str | None = None
+    prob: str | None = None
+    logit: str | None = None
+    confidence: str | None = None
+    correct: str | None = None
+    weight: str | None = None
+    cluster: str | None = None
+    time: str | None = None
+    id: str | None = None
+    by: Sequence[str] = ()
+    kind: str | None = None
+
+
+@dataclass
+class Table:
+    """Columns of predictions, before their numbers are checked.
+
+    Attributes:
+        kind: ``"logits"``, ``"probs"``, ``"confidence"`` or ``"multilabel"``.
+        scores: (n, k) or (n,) scores.
+        labels: (n,) labels as given, or (n, L).
+        names: names of the classes or labels, or None.
+        weights: (n,) weights, or None.
+        clusters: (n,) clusters, or None.
+        groups: columns that are kept, by name.
+        positive: label of the positive event, or None.
+    """
+
+    kind: str
+    scores: NDArray[Any]
+    labels: NDArray[Any]
+    names: list[str] | None = None
+    weights: NDArray[Any] | None = None
+    clusters: NDArray[Any] | None = None
+    groups: dict[str, NDArray[Any]] = field(default_factory=dict)
+    positive: str | int | None = None
+
+
+def read_source(
+    source: Any, wanted: Columns, split: str | None = None
+) -> tuple[Table, Callable[[], AbstractContextManager[None]]]:
+    """Read the columns of predictions from any source.
 
     Args:
-        path: the file; its suffix chooses the format.
-        split: prefix of the arrays in an ``.npz`` file with several sets, such as ``"val"``; None for no prefix.
+        source: a path, a pattern, ``"-"``, or a data frame.
+        wanted: what the user says of the columns.
+        split: prefix of the arrays in an ``.npz`` file.
 
     Returns:
-        Scores (n, k), labels (n,), and ``"logits"``, ``"probs"`` or None if the file does not tell.
+        The table, and a context in which errors about a row name the line of a text file.
 
     Raises:
-        BadInput: when the file is missing, unreadable, damaged or of another form.
-        MissingDependency: when a ``.parquet`` file is read without pyarrow.
+        BadInput: when the source cannot be read, or its columns have no clear meaning.
     """
-    try:
-        exists = path.exists()
-    except OSError as error:
-        raise BadInput(f"cannot read {str(path)!r}: {first_line(error)}") from error
-    if not exists:
-        raise BadInput(f"no file at {str(path)!r}; give the path of a .npz, .csv or .parquet file of predictions")
-    if path.is_dir():
-        raise BadInput(f"{str(path)!r} is a folder; give a .npz, .csv or .parquet file of predictions")
-    reader = _READERS.get(path.suffix.lower())
-    if reader is None:
-        raise BadInput(f"predictions are read from {', '.join(_READERS)}; got {path.name!r}")
-    if split is not None and path.suffix.lower() != ".npz":
+    if frames.is_frame(source):
+        if split is not None:
+            raise BadInput(f"split={split!r} picks arrays inside an .npz file; a data frame has one set of predictions")
+        return columns_of(frames.table_of_frame(source), wanted, "the table"), nullcontext
+    path = as_path(source, "source")
+    if path.suffix.lower() == ".npz" and frames.parts_of(str(path)) == [path]:
+        try:
+            table = table_of_archive(path, split)
+        except (OSError, MemoryError) as error:
+            raise BadInput(frames.explain(error, repr(str(path)))) from error
+        if wanted.kind is not None and table.kind in _PREFIX and wanted.kind != table.kind:
+            raise BadInput(f"{str(path)!r} says that it holds {table.kind}; it cannot be read as {wanted.kind}")
+        return table, nullcontext
+    if split is not None:
         raise BadInput(
             f"split={split!r} picks arrays inside an .npz file; {path.name!r} has one set of predictions only"
         )
+    frame, where, lines = frames.read_frame(str(source) if isinstance(source, str) else str(path))
+    in_file = partial(_naming_lines, path) if lines and str(source) != "-" else nullcontext
+    with in_file():
+        return columns_of(frame, wanted, where), in_file
+
+
+@contextmanager
+def _naming_lines(path: Path) -> Iterator[None]:
+    """Errors about "row N" name the line of the file, which people see in an editor."""
     try:
-        return reader(path, split)
-    except OSError as error:
-        raise BadInput(f"cannot read {str(path)!r}: {first_line(error)}") from error
+        yield
+    except BadInput as error:
+        with frames.open_text(path) as stream:
+            filled = [number for number, line in enumerate(stream, 1) if line.strip()]
+        text = re.sub(
+            r"\brow (\d+)\b", lambda found: f"line {filled[min(int(found[1]) + 1, len(filled) - 1)]}", str(error)
+        )
+        raise BadInput(text) from error
 
 
-def write_table(path: Path, scores: NDArray[Any], labels: NDArray[Any], kind: str) -> None:
-    """Write scores and labels to a file that `read_table` reads; a failed write leaves no partial file.
+def table_of_archive(path: Path, split: str | None) -> Table:
+    """Read an ``.npz`` file.
 
     Args:
-        path: the file; its suffix chooses the format.
-        scores: (n, k) logits or probabilities.
-        labels: (n,) classes in 0..k−1.
-        kind: ``"logits"`` or ``"probs"``.
+        path: the file.
+        split: prefix of the arrays, or None.
+
+    Returns:
+        The table.
 
     Raises:
-        BadInput: when the suffix is another one.
-        MissingDependency: when a ``.parquet`` file is written without pyarrow.
-        StorageFault: when the file system refuses the write.
+        BadInput: when the file is damaged, or holds other arrays.
     """
-    writer = _WRITERS.get(path.suffix.lower())
-    if writer is None:
-        raise BadInput(f"predictions are written to {', '.join(_WRITERS)}; got {path.name!r}")
-    with replace_file(path) as stream:
-        writer(stream, scores, labels, kind)
+    arrays = read_archive(path, split)
+    kind = next(name for name in ("logits", "probs", "confidence") if name in arrays)
+    for name in (kind, "weights"):
+        if name in arrays and arrays[name].dtype.kind == "U":
+            raise BadInput(f"array {name!r} in {str(path)!r} must hold plain numbers; got text")
+    form = str(arrays["form"]) if "form" in arrays else ""
+    return Table(
+        "multilabel" if form == "multilabel" else kind,
+        arrays[kind],
+        arrays["correct" if kind == "confidence" else "labels"],
+        [str(name) for name in arrays["names"].tolist()] if "names" in arrays else None,
+        arrays.get("weights"),
+        arrays.get("clusters"),
+        {name.removeprefix("group_"): array for name, array in arrays.items() if name.startswith("group_")},
+        int(arrays["positive"]) if "positive" in arrays else None,
+    )
 
 
-# --- .npz -------------------------------------------------------------------------------------------
+def columns_of(table: pyarrow.Table, wanted: Columns, where: str) -> Table:
+    """Find out what the columns of a table mean.
 
+    Args:
+        table: the columns.
+        wanted: what the user says of them.
+        where: what errors call the table.
 
-def _read_npz(path: Path, split: str | None) -> Table:
-    prefix = "" if split is None else f"{split}_"
-    try:
-        with zipfile.ZipFile(path) as archive:
-            members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
-            if len(members) < len(archive.infolist()):
-                raise BadInput(f"{str(path)!r} holds two arrays of the same name; write it anew")
-            kinds = [kind for kind in ("logits", "probs") if prefix + kind in members]
-            if len(kinds) != 1 or prefix + "labels" not in members:
-                raise BadInput(_explain_keys(path, split, sorted(members)))
-            scores = _read_member(path, archive, members[prefix + kinds[0]])
-            labels = _read_member(path, archive, members[prefix + "labels"])
-    except BadInput:
-        raise
-    except Exception as error:  # its decompressors raise a dozen types on damaged bytes
-        raise BadInput(f"{str(path)!r} is not an intact .npz file: {first_line(error)}") from error
-    return scores, labels, kinds[0]
+    Returns:
+        Labels, scores and the other columns.
 
-
-def _explain_keys(path: Path, split: str | None, names: list[str]) -> str:
-    splits = [name.removesuffix("_labels") for name in names if name.endswith("_labels")]
-    shown = ", ".join(repr(name) for name in names[:8]) or "nothing"
-    if splits and split not in splits:
-        choices = " or ".join(f"split={name!r}" for name in splits)
-        return f"{str(path)!r} holds several sets of predictions; choose {choices}"
-    want = "'logits' or 'probs' (exactly one), and 'labels'"
-    if split is not None:
-        want = f"'{split}_logits' or '{split}_probs' (exactly one), and '{split}_labels'"
-    return f"{str(path)!r} must hold the arrays {want}; it holds {shown}"
-
-
-def _read_member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> NDArray[Any]:
-    where = f"array {info.filename.removesuffix('.npy')!r} in {str(path)!r}"
-    if info.compress_size > path.stat().st_size or info.file_size > _MOST_EXPANSION * (info.compress_size + 64):
-        raise BadInput(f"{where} claims {info.file_size} bytes, more than its file can hold; the file is damaged")
-    with archive.open(info) as stream:
-        shape, fortran, dtype = _read_header(stream, where)
-        if dtype.hasobject or dtype.kind not in "fiub":
-            raise BadInput(f"{where} must hold plain numbers; got dtype {dtype}")
-        if len(shape) > 3 or any(not 0 <= size < 2**48 for size in shape) or _bytes(shape, dtype) > info.file_size:
-            raise BadInput(f"{where} claims shape {shape}, more than its {info.file_size} bytes; the file is damaged")
-        data = stream.read(_bytes(shape, dtype))
-        if len(data) != _bytes(shape, dtype) or stream.read(1):
-            raise BadInput(f"{where} has a length that does not fit shape {shape}; the file is damaged")
-    return np.frombuffer(data, dtype).reshape(shape, order="F" if fortran else "C")
-
-
-# Version of the array format: bytes of the header's length, and numpy's reader of what follows.
-_HEADERS = {
-    (1, 0): (2, np.lib.format.read_array_header_1_0),
-    (2, 0): (4, np.lib.format.read_array_header_2_0),
-}
-_LONGEST_HEADER = 1 << 14
-
-
-def _read_header(stream: IO[bytes], where: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Shape, order and dtype; the header's length is checked before it is read."""
-    start = stream.read(8)
-    if start[:6] != b"\x93NUMPY" or tuple(start[6:8]) not in _HEADERS:
-        raise BadInput(f"{where} is not a NumPy array of format 1 or 2; write it with numpy.savez")
-    digits, read = _HEADERS[start[6], start[7]]
-    size = stream.read(digits)
-    if int.from_bytes(size, "little") > _LONGEST_HEADER:
-        raise BadInput(f"{where} is not a NumPy array of plain numbers: its header is too long")
-    header = io.BytesIO(size + stream.read(int.from_bytes(size, "little")))
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")  # numpy tries to mend odd headers; we do not want them mended
-            return read(header)
-    except Exception as error:  # its parser raises a dozen types on damaged bytes
-        raise BadInput(f"{where} is not a NumPy array: {first_line(error)}") from error
-
-
-def _bytes(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
-    count = 1
-    for size in shape:  # Python integers: numpy's product would wrap around on a hostile shape
-        count *= int(size)
-    return count * dtype.itemsize
-
-
-def _write_npz(stream: IO[bytes], scores: NDArray[Any], labels: NDArray[Any], kind: str) -> None:
-    np.savez(stream, **{kind: scores, "labels": labels})  # type: ignore[arg-type]
-
-
-# --- columns: .csv and .parquet ---------------------------------------------------------------------
-
-
-def _kind_of_columns(path: Path, columns: list[str]) -> str | None:
-    """Read the kind of scores from the header: every class column starts with ``logit``, or every one with ``prob``."""
-    if not columns or columns[0] != "label":
-        raise BadInput(f"{str(path)!r}: the first column must be named 'label'; got {columns[:1] or 'no columns'}")
-    if len(columns) < 3:
-        raise BadInput(f"{str(path)!r}: 'label' must be followed by one column per class, two at least; got {columns}")
-    classes = columns[1:]
-    nameless = [name for name in classes if not name or re.fullmatch(r"Unnamed: \d+", name)]
-    if nameless:
-        raise BadInput(f"{str(path)!r}: a column has no name of its own (an index?); leave it out of the file")
-    if len(set(columns)) < len(columns):
-        raise BadInput(f"{str(path)!r}: every column must have a name of its own; some are repeated")
-    kinds = {
-        name: kind for name in classes for kind, word in _KINDS.items() if re.match(rf"{word}s?(?![a-z])", name.lower())
+    Raises:
+        BadInput: when a stated column is missing, a column could be two things, or a needed value is missing.
+    """
+    names = list(table.schema.names)
+    stated = {k: getattr(wanted, k) for k in ("confidence", "correct", "weight", "cluster", "time", "id")}
+    for argument, name in [*stated.items(), *(("by", name) for name in wanted.by)]:
+        if name is not None and name not in names:
+            raise BadInput(f"{where} has no column {name!r} for {argument}=...; its columns are {_shown(names)}")
+    special = {k: name for k, name in stated.items() if name is not None}
+    special |= {
+        k: name
+        for k, name in (("weight", "sample_weight"), ("cluster", "cluster"))
+        if k not in special and name in names
     }
-    if kinds and (len(kinds) < len(classes) or len(set(kinds.values())) > 1):
-        odd = next((name for name in classes if name not in kinds), classes[-1])
+    used = {*special.values(), *wanted.by}
+    found = _scores(table, wanted, special, used, where)
+    taken = {*found.used, *special.values()}
+    kept = [name for name in names if name not in taken]
+    groups = {name: _values(table, name) for name in kept}
+    groups |= {k: _values(table, special[k]) for k in ("time", "id") if k in special}
+    weight, cluster = special.get("weight"), special.get("cluster")
+    return Table(
+        found.kind,
+        found.scores,
+        found.labels,
+        found.names,
+        None if weight is None else _numbers(table, weight, where),
+        None if cluster is None else _values(table, cluster, where),
+        groups,
+        found.positive,
+    )
+
+
+@dataclass
+class _Found:
+    kind: str
+    scores: NDArray[Any]
+    labels: NDArray[Any]
+    names: list[str] | None
+    used: set[str]
+    positive: str | None = None
+
+
+def _scores(table: pyarrow.Table, wanted: Columns, special: dict[str, str], used: set[str], where: str) -> _Found:
+    names = list(table.schema.names)
+    if "confidence" in special or "correct" in special:
+        missing = next((k for k in ("confidence", "correct") if k not in special), None)
+        if missing is not None and missing in names:
+            special[missing] = missing
+        elif missing is not None:
+            raise BadInput(f"{where}: a confidence goes with a column that says what was right; give {missing}=...")
+        return _confidence(table, special, where)
+    kind, classes = _class_columns(table, wanted, used, where)
+    if not classes and {"confidence", "correct"} <= set(names):
+        special |= {"confidence": "confidence", "correct": "correct"}
+        return _confidence(table, special, where)
+    labels = _label_columns(table, wanted, classes, where)
+    if not classes:
+        raise BadInput(_ask(where, [name for name in names if name not in {*labels, *used}]))
+    titles = [re.sub(rf"^({_PREFIX[kind]}s?(?![a-z])|{re.escape(_stem(wanted, kind))})[\W_]*", "", c) for c in classes]
+    if len(labels) > 1:
+        return _several_labels(table, kind, classes, titles, labels, where)
+    label = _labels(table, labels[0], where)
+    if len(classes) == 1:
+        scores, positive = _one_column(table, classes[0], where), titles[0] or None
+        if scores.ndim == 2 and label.ndim == 2:
+            return _Found("multilabel", scores, label, None, {*classes, *labels})
+        numbers = label.dtype.kind in "biuf"
+        return _Found(kind, scores, label, None, {*classes, *labels}, None if numbers else positive)
+    _check_order(where, classes)
+    scores = np.stack([_numbers(table, name, where) for name in classes], axis=1)
+    numbered = all(re.fullmatch(r"\D*\d+", title or name) for title, name in zip(titles, classes, strict=True))
+    return _Found(kind, scores, label, None if numbered else titles, {*classes, *labels})
+
+
+def _stem(wanted: Columns, kind: str) -> str:
+    return (wanted.logit if kind == "logits" else wanted.prob) or _PREFIX[kind]
+
+
+def _class_columns(table: pyarrow.Table, wanted: Columns, used: set[str], where: str) -> tuple[str, list[str]]:
+    """The kind of the scores and their columns, by what the user says and by their names; none if neither tells."""
+    names = [name for name in table.schema.names if name not in used and name != (wanted.label or "label")]
+    for kind, stem in (("logits", wanted.logit), ("probs", wanted.prob)):
+        if stem is None:
+            continue
+        columns = [stem] if stem in names else [name for name in names if name.startswith(stem)]
+        if not columns:
+            argument = _PREFIX[kind]
+            raise BadInput(
+                f"{where} has no column that is {stem!r} or begins with it for {argument}=...; its columns are "
+                f"{_shown(names)}"
+            )
+        return kind, columns
+    kinds = {
+        name: kind for name in names for kind, word in _PREFIX.items() if re.match(rf"{word}s?(?![a-z])", name.lower())
+    }
+    if len(set(kinds.values())) > 1:
         raise BadInput(
-            f"{str(path)!r}: the class columns must be all logits or all probabilities by their names; {odd!r} is not "
-            "as the others. Leave out columns that are no class"
+            f"{where}: the class columns must be all logits or all probabilities by their names; say which ones count "
+            "with prob=... or logit=..."
         )
-    _check_order(path, classes)
-    return kinds[classes[0]] if kinds else None
+    if kinds:
+        kind = next(iter(kinds.values()))
+        if wanted.kind is not None and wanted.kind != kind:
+            raise BadInput(f"{where} says that it holds {kind}; it cannot be read as {wanted.kind}")
+        return kind, list(kinds)
+    if wanted.kind is not None:
+        return wanted.kind, [name for name in names if not re.match(r"labels?(?![a-z])", name.lower())]
+    return "probs", []
 
 
-_KINDS = {"logits": "logit", "probs": "prob"}
+def _label_columns(table: pyarrow.Table, wanted: Columns, classes: list[str], where: str) -> list[str]:
+    """The column of the labels, or the columns where each label has its own."""
+    taken = set(classes)
+    names = [name for name in table.schema.names if name not in taken]
+    stem = wanted.label or "label"
+    if stem in names:
+        return [stem]
+    several = [name for name in names if re.match(rf"{re.escape(stem)}s?(?![a-z])", name)]
+    if len(several) == len(classes) > 0 and (len(several) > 1 or wanted.label is not None):
+        return several
+    if wanted.label is not None:
+        raise BadInput(f"{where} has no column {wanted.label!r} for label=...; its columns are {_shown(names)}")
+    raise BadInput(f"{where} has no column 'label'; say which one holds the labels with label=...: {_shown(names)}")
 
 
-def _check_order(path: Path, classes: list[str]) -> None:
+def _ask(where: str, unknown: list[str]) -> str:
+    columns = _shown(unknown)
+    return (
+        f"{where}: the names of the columns {columns} do not say what the columns are. If they are the scores of the "
+        "classes, say kind='logits' or kind='probs'; if some are, give prob=... or logit=..., a name or a prefix; if "
+        "they are a confidence and whether it was right, give confidence=... and correct=..."
+        if unknown
+        else f"{where} has labels and no scores; give prob=..., logit=... or confidence=..."
+    )
+
+
+def _confidence(table: pyarrow.Table, special: dict[str, str], where: str) -> _Found:
+    right = _labels(table, special["correct"], where)
+    return _Found("confidence", _numbers(table, special["confidence"], where), right, None, set())
+
+
+def _several_labels(
+    table: pyarrow.Table, kind: str, classes: list[str], titles: list[str], labels: list[str], where: str
+) -> _Found:
+    if kind == "logits":
+        raise BadInput(f"{where}: several labels a row go with probabilities; apply the sigmoid to the logits")
+    endings = [name[-len(title) :] if title else "" for name, title in zip(labels, titles, strict=True)]
+    if endings != titles:
+        raise BadInput(
+            f"{where}: the columns of labels and probabilities must be of the same labels in the same order; got "
+            f"{_shown(labels)} and {_shown(classes)}"
+        )
+    present = np.stack([_numbers(table, name, where, missing=True) for name in labels], axis=1)
+    scores = np.stack([_numbers(table, name, where, missing=True) for name in classes], axis=1)
+    return _Found("multilabel", scores, present, titles, {*classes, *labels})
+
+
+def _shown(names: Sequence[str]) -> str:
+    listed = ", ".join(repr(name) for name in names[:8])
+    return f"{listed}, ... ({len(names)} in all)" if len(names) > 8 else listed or "none"
+
+
+def _check_order(where: str, classes: list[str]) -> None:
     """Check that class columns with one number in their names carry 0, 1, 2, ...: the n-th column *is* class n."""
     numbers = [re.findall(r"\d+(?:\.\d+)?", name) for name in classes]
     if all(len(inside) == 1 for inside in numbers):
         order = [float(inside[0]) for inside in numbers]
         if order != list(range(len(order))):
             raise BadInput(
-                f"{str(path)!r}: numbered class columns must be 0, 1, 2, ... in order, as labels count; "
+                f"{where}: numbered class columns must be 0, 1, 2, ... in order, as labels count; "
                 f"got {', '.join(classes[:5])}, ...; reorder or rename them (and let labels start at 0)"
             )
 
 
-def _columns(count: int, kind: str) -> list[str]:
-    return ["label", *(f"{kind.removesuffix('s')}_{index}" for index in range(count))]
+def _values(table: pyarrow.Table, name: str, where: str | None = None) -> NDArray[Any]:
+    """A column as numpy values; words as strings. With ``where``, missing values are refused."""
+    column = table.column(name)
+    if where is not None and column.null_count:
+        raise BadInput(f"{where}: column {name!r} has missing values; fill or drop those rows")
+    if pyarrow.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if pyarrow.types.is_string(column.type) or pyarrow.types.is_large_string(column.type):
+        return np.array(["" if value is None else value for value in column.to_pylist()], dtype=str)
+    if pyarrow.types.is_list(column.type) or pyarrow.types.is_fixed_size_list(column.type):
+        values = column.to_pylist()
+        if len({len(value) for value in values}) > 1:
+            raise BadInput(f"column {name!r} must have lists of one length; got several lengths")
+        return np.array(values)
+    return np.asarray(column.to_numpy())
 
 
-def _whole_labels(path: Path, labels: NDArray[np.float64], first_row: int) -> NDArray[np.int64]:
-    fractions = np.flatnonzero(~np.isfinite(labels) | (labels != np.floor(labels)) | (np.abs(labels) > 2**53))
-    if len(fractions):
-        row = int(fractions[0])
-        raise BadInput(f"{str(path)!r}, row {row + first_row}: a label must be an integer; got {labels[row]}")
-    return labels.astype(np.int64)
-
-
-def _read_csv(path: Path, split: str | None) -> Table:
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as stream:
-            columns = [name.strip().strip('"') for name in next(csv.reader([stream.readline()]), [""])]
-            kind = _kind_of_columns(path, columns)
-            try:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")  # the caller reports a table without rows
-                    values = np.loadtxt(stream, delimiter=",", dtype=np.float64, ndmin=2, comments=None, quotechar='"')
-            except ValueError as error:
-                raise BadInput(
-                    f"{str(path)!r} is not a table of numbers below its header: {first_line(error)}"
-                ) from error
-    except UnicodeDecodeError as error:
-        raise BadInput(f"{str(path)!r} is not a text file: {error}") from error
-    if values.size and values.shape[1] != len(columns):
-        raise BadInput(f"{str(path)!r}: the header names {len(columns)} columns; the rows have {values.shape[1]}")
-    values = values.reshape(-1, len(columns))
-    return values[:, 1:], _whole_labels(path, values[:, 0], first_row=0), kind
-
-
-def _write_csv(stream: IO[bytes], scores: NDArray[Any], labels: NDArray[Any], kind: str) -> None:
-    stream.write((",".join(_columns(scores.shape[1], kind)) + "\n").encode())
-    for label, row in zip(labels.tolist(), scores.astype(np.float64).tolist(), strict=True):
-        stream.write((",".join([str(label), *map(repr, row)]) + "\n").encode())  # repr round-trips a float
-
-
-def _pyarrow() -> Any:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise MissingDependency(
-            "reading and writing .parquet needs pyarrow: pip install 'surefoot[parquet]'"
-        ) from error
-    return pyarrow
-
-
-def _read_parquet(path: Path, split: str | None) -> Table:
-    pyarrow = _pyarrow()
-    try:
-        with pyarrow.parquet.ParquetFile(path, page_checksum_verification=True) as file:
-            # pandas writes the index of a table as a separate column and names this column in the metadata.
-            index = (file.schema_arrow.pandas_metadata or {}).get("index_columns", [])
-            columns = [
-                name
-                for name in file.schema_arrow.names
-                if name not in index and not re.fullmatch(r"__index_level_\d+__", name)
-            ]
-            kind = _kind_of_columns(path, columns)
-            size = 8 * file.metadata.num_rows * len(columns)
-            if size > max(_PARQUET_TRUST, _MOST_EXPANSION * path.stat().st_size):
-                raise BadInput(f"{str(path)!r} claims {size} bytes of numbers, more than its size explains; not read")
-            fields = [file.schema_arrow.field(name) for name in columns]
-            wrong = [field.name for field in fields if not _is_number(pyarrow, field.type)]
-            if wrong:
-                raise BadInput(f"{str(path)!r}: every column must hold numbers; {wrong[0]!r} does not")
-            table = file.read(columns)
-    except BadInput:
-        raise
-    except Exception as error:  # pyarrow raises a dozen types on damaged bytes
-        raise BadInput(f"{str(path)!r} is not an intact .parquet file: {first_line(error)}") from error
-    for name in columns:
-        if table.column(name).null_count:
-            raise BadInput(f"{str(path)!r}: column {name!r} has missing values; fill or drop those rows")
-    labels = table.column(columns[0]).to_numpy().astype(np.float64)
-    scores = np.stack([table.column(name).to_numpy() for name in columns[1:]], axis=1)
-    return scores, _whole_labels(path, labels, first_row=0), kind
-
-
-def _is_number(pyarrow: Any, type_: Any) -> bool:
+def _is_number(type_: Any) -> bool:
     return bool(pyarrow.types.is_floating(type_) or pyarrow.types.is_integer(type_))
 
 
-def _write_parquet(stream: IO[bytes], scores: NDArray[Any], labels: NDArray[Any], kind: str) -> None:
-    pyarrow = _pyarrow()
-    arrays = [pyarrow.array(labels), *(pyarrow.array(column) for column in np.ascontiguousarray(scores.T))]
-    table = pyarrow.table(arrays, names=_columns(scores.shape[1], kind))
-    pyarrow.parquet.write_table(table, stream, write_page_checksum=True)
+def _numbers(table: pyarrow.Table, name: str, where: str, missing: bool = False) -> NDArray[Any]:
+    """A column of numbers; ``missing`` entries become NaN where that is allowed."""
+    column = table.column(name)
+    if pyarrow.types.is_null(column.type) and not missing:
+        raise BadInput(f"{where}: column {name!r} has missing values; fill or drop those rows")
+    if not _is_number(column.type) and not pyarrow.types.is_boolean(column.type):
+        words = _values(table, name) if not pyarrow.types.is_null(column.type) else np.array([], dtype=str)
+        if missing and words.dtype.kind == "U":  # a .csv file writes a missing number as an empty cell
+            return np.array([float(word) if word else np.nan for word in words.tolist()])
+        wrong = next((row for row, word in enumerate(words.tolist()) if not _may_be_number(word)), 0)
+        shown = f"; row {wrong} has {words.tolist()[wrong]!r}" if len(words) else ""
+        raise BadInput(f"{where} is not a table of numbers: every entry of column {name!r} must hold numbers{shown}")
+    if column.null_count and not missing:
+        raise BadInput(f"{where}: column {name!r} has missing values; fill or drop those rows")
+    return np.asarray(column.to_numpy())
 
 
-_READERS: dict[str, Callable[[Path, str | None], Table]] = {
-    ".npz": _read_npz,
-    ".csv": _read_csv,
-    ".parquet": _read_parquet,
-}
-_WRITERS: dict[str, Callable[[IO[bytes], NDArray[Any], NDArray[Any], str], None]] = {
+def _may_be_number(word: Any) -> bool:
+    try:
+        float(word)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _one_column(table: pyarrow.Table, name: str, where: str) -> NDArray[Any]:
+    """The only column of scores: one number a row, or a list of the scores of all classes."""
+    kind = table.column(name).type
+    if pyarrow.types.is_list(kind) or pyarrow.types.is_fixed_size_list(kind):
+        return _values(table, name, where).astype(np.float64)
+    return _numbers(table, name, where)
+
+
+def _labels(table: pyarrow.Table, name: str, where: str) -> NDArray[Any]:
+    """A column of labels: integers, booleans, names, or lists of several labels."""
+    values = _values(table, name, where)
+    if values.dtype.kind == "f" and values.ndim == 1:
+        wrong = np.flatnonzero(~np.isfinite(values) | (values != np.floor(values)) | (np.abs(values) > 2**53))
+        if len(wrong):
+            row = int(wrong[0])
+            raise BadInput(f"{where}, row {row}: a label must be an integer; got {values[row]}")
+        return values.astype(np.int64)
+    if values.dtype.kind not in "biuUf":
+        raise BadInput(f"{where}: labels must be integers or names of classes; column {name!r} holds {values.dtype}")
+    return values
+
+
+# --- writing ----------------------------------------------------------------------------------------
+
+
+def write_table(path: Path, table: Table) -> None:
+    """Write predictions to a file that reads back the same; a failed write leaves no partial file.
+
+    Args:
+        path: the file; its suffix chooses the format.
+        table: the predictions.
+
+    Raises:
+        BadInput: when the suffix is another one.
+        StorageFault: when the file system refuses the write.
+    """
+    writer = _WRITERS.get(path.suffix.lower())
+    if writer is None:
+        raise BadInput(f"predictions are written to {', '.join(_WRITERS)}; got {path.name!r}")
+    with replace_file(path) as stream:
+        writer(stream, table)
+
+
+def _write_npz(stream: IO[bytes], table: Table) -> None:
+    kind = "probs" if table.kind == "multilabel" else table.kind
+    arrays: dict[str, Any] = {kind: table.scores, "correct" if kind == "confidence" else "labels": table.labels}
+    if table.kind == "multilabel":
+        arrays["form"] = "multilabel"
+    optional = {"weights": table.weights, "clusters": table.clusters, "names": table.names, "positive": table.positive}
+    arrays |= {name: np.array(value) for name, value in optional.items() if value is not None}
+    arrays |= {f"group_{name}": _plain(column) for name, column in table.groups.items()}
+    np.savez(stream, **arrays)
+
+
+def _plain(column: NDArray[Any]) -> NDArray[Any]:
+    return column if column.dtype.kind in "biufU" else column.astype(str)
+
+
+def _frame(table: Table) -> pyarrow.Table:
+    """The columns as they are named in a file."""
+    columns: dict[str, Any] = {}
+    if table.kind == "confidence":
+        columns |= {"correct": table.labels, "confidence": table.scores}
+    elif table.kind == "multilabel":
+        titles = [str(index) for index in range(table.scores.shape[1])] if table.names is None else table.names
+        for index, title in enumerate(titles):
+            given = table.labels[:, index]
+            columns[f"label_{title}"] = pyarrow.array(
+                [None if value < 0 or value != value else int(value) for value in given.tolist()], pyarrow.int64()
+            )
+        columns |= {f"prob_{title}": table.scores[:, index] for index, title in enumerate(titles)}
+    else:
+        word = _PREFIX[table.kind]
+        names = table.names
+        columns["label"] = table.labels if names is None else np.array(names)[table.labels]
+        if table.scores.ndim == 1:
+            columns[word if names is None else f"{word}_{names[1]}"] = table.scores
+        else:
+            titles = [str(index) for index in range(table.scores.shape[1])] if names is None else names
+            contiguous = np.ascontiguousarray(table.scores.T)
+            columns |= {f"{word}_{title}": column for title, column in zip(titles, contiguous, strict=True)}
+    columns |= {} if table.weights is None else {"sample_weight": table.weights}
+    columns |= {} if table.clusters is None else {"cluster": table.clusters}
+    columns |= {name: _plain(column) for name, column in table.groups.items() if name not in columns}
+    return pyarrow.table({name: pyarrow.array(column) for name, column in columns.items()})
+
+
+def _write_csv(stream: IO[bytes], table: Table) -> None:
+    frame = _frame(table)
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerow(frame.schema.names)
+    columns = [column.to_pylist() for column in frame.columns]
+    for begin in range(0, frame.num_rows, 4096):
+        rows = zip(*(column[begin : begin + 4096] for column in columns), strict=True)
+        # repr round-trips a float, and so does the writer, which calls it.
+        csv.writer(text, lineterminator="\n").writerows(rows)
+        stream.write(text.getvalue().encode())
+        text.seek(0)
+        text.truncate()
+
+
+def _write_parquet(stream: IO[bytes], table: Table) -> None:
+    pyarrow.parquet.write_table(_frame(table), stream, write_page_checksum=True)
+
+
+def _write_feather(stream: IO[bytes], table: Table) -> None:
+    pyarrow.feather.write_feather(_frame(table), stream)
+
+
+_WRITERS: dict[str, Callable[[IO[bytes], Table], None]] = {
     ".npz": _write_npz,
     ".csv": _write_csv,
     ".parquet": _write_parquet,
+    ".feather": _write_feather,
 }

@@ -11,8 +11,7 @@ import torch
 
 from surefoot import Predictions
 from surefoot.errors import BadInput, StorageFault
-
-from .conftest import random_predictions
+from tests.conftest import random_predictions
 
 SUFFIXES = [".npz", ".csv", ".parquet"]
 
@@ -62,14 +61,16 @@ def test_compressed_fortran_and_half_arrays(tmp_path):
     assert (np.asarray(Predictions.load(tmp_path / "p.npz").logits) == logits).all()
 
 
-def test_table_without_a_kind_is_logits_unless_said(tmp_path):
+def test_a_table_without_a_kind_is_asked_about(tmp_path):
     path = tmp_path / "p.csv"
     path.write_text("label,cat,dog\n0,0.75,0.25\n1,0.5,0.5\n")
     with pytest.raises(BadInput, match="probs"):
         Predictions.load(path)
     assert Predictions.load(path, kind="probs").confidence.tolist() == [0.75, 0.5]
     path.write_text('\ufefflabel, "cat", "dog"\r\n0,1.5,-2\r\n')
-    assert Predictions.load(path).true_margin.tolist() == [3.5]
+    assert Predictions.load(path, kind="logits").true_margin.tolist() == [3.5]
+    with pytest.raises(BadInput, match="the names of the columns 'cat', 'dog' do not say"):
+        Predictions.load(path)
     path.write_text("label,prob_cat,prob_dog\n0,0.75,0.25\n")
     assert Predictions.load(path).confidence.tolist() == [0.75]
     with pytest.raises(BadInput, match="says that it holds probs"):
@@ -79,24 +80,24 @@ def test_table_without_a_kind_is_logits_unless_said(tmp_path):
 
 
 BAD_TABLES = {
-    "empty": ("", "first column"),
+    "empty": ("", "not a table|no column"),
     "header only": ("label,a,b\n", "at least one row"),
     "no label": ("a,b,c\n1,2,3\n", "'label'"),
     "semicolons": ("label;a;b\n0;1;2\n", "'label'"),
-    "one class": ("label,a\n0,1\n", "two at least"),
+    "one class": ("label,a\n2,1\n", "one score a row goes with two labels"),
     "words": ("label,a,b\n0,1,x\n", "not a table of numbers"),
     "missing": ("label,a,b\n0,1,\n", "not a table of numbers"),
-    "ragged": ("label,a,b\n0,1,2\n1,2\n", "not a table of numbers"),
-    "short rows": ("label,a,b\n0,1\n1,2\n", "header names 3 columns"),
-    "fraction": ("label,a,b\n0,1,2\n0.5,1,2\n", "row 1.*integer"),
-    "NaN label": ("label,a,b\nnan,1,2\n", "row 0.*integer"),
+    "ragged": ("label,a,b\n0,1,2\n1,2\n", "line 3"),
+    "short rows": ("label,a,b\n0,1\n1,2\n", "line 2: Expected 3 columns"),
+    "fraction": ("label,a,b\n0,1,2\n0.5,1,2\n", "line 3.*integer"),
+    "NaN label": ("label,a,b\nnan,1,2\n", "line 2.*integer"),
     "label out of range": ("label,a,b\n2,1,2\n", r"0\.\.1"),
-    "NaN": ("label,a,b\n0,nan,2\n", "row 0 has NaN"),
+    "NaN": ("label,a,b\n0,nan,2\n", "line 2 has NaN"),
     "columns out of order": ("label,logit_1,logit_0\n1,5,0\n", "in order"),
     "columns sorted as text": ("label,p0,p1,p10,p2\n0,1,2,3,4\n", "in order"),
     "columns counted from one": ("label,logit_1,logit_2\n1,5,0\n", "in order"),
     "numbers inside names": ("label,class 1 x,class 0 x\n1,5,0\n", "in order"),
-    "a column that is no class": ("label,prob_0,prob_1,pred\n0,0.9,0.1,0\n", "'pred' is not as the others"),
+    "a confidence": ("label,pred,confidence_of_it\n0,0,0.9\n", "do not say what the columns are"),
     "an index": ("label,a,b,Unnamed: 0\n0,1,2,3\n", "no name of its own"),
     "a trailing comma": ("label,a,b,\n0,1,2,3\n", "no name of its own"),
     "mixed kinds": ("label,prob_a,logit_b\n0,1,2\n", "all logits or all probabilities"),
@@ -108,7 +109,8 @@ BAD_TABLES = {
 def test_a_header_with_quoted_commas_and_a_wide_one(tmp_path):
     path = tmp_path / "p.csv"
     path.write_text('label,"a,x",b\n0,1,2\n')
-    assert Predictions.load(path).classes == 2
+    p = Predictions.load(path, kind="logits")
+    assert p.names == ("a,x", "b")
     wide = Predictions(np.random.default_rng(0).normal(size=(2, 120_000)), [0, 1])
     wide.save(path)
     assert Predictions.load(path).classes == 120_000
@@ -120,7 +122,7 @@ def test_bad_tables(tmp_path, case):
     path = tmp_path / "p.csv"
     path.write_text(text)
     with pytest.raises(BadInput, match=says):
-        Predictions.load(path)
+        Predictions.load(path, kind=None if "_" in text else "logits")
 
 
 def npy(array, **changes):
@@ -306,7 +308,7 @@ def test_a_parquet_file_of_a_filtered_pandas_table(tmp_path):
     named = pyarrow.table({"label": [0, 1], "a": [1.0, 2.0], "b": [2.0, 1.0], "id": [5, 9]})
     named = named.replace_schema_metadata({"pandas": '{"index_columns": ["id"]}'})
     parquet.write_table(named, tmp_path / "p.parquet")
-    assert Predictions.load(tmp_path / "p.parquet").classes == 2
+    assert Predictions.load(tmp_path / "p.parquet", kind="logits").classes == 2
     twice = pyarrow.Table.from_arrays([pyarrow.array([0])] * 3, names=["label", "a", "a"])
     parquet.write_table(twice, tmp_path / "p.parquet")
     with pytest.raises(BadInput, match="name of its own"):
@@ -317,7 +319,7 @@ def test_a_parquet_file_with_nulls_or_words(tmp_path):
     pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     parquet.write_table(pyarrow.table({"label": [0, 1], "a": [1.0, None], "b": [0.0, 1.0]}), tmp_path / "p.parquet")
     with pytest.raises(BadInput, match="missing values"):
-        Predictions.load(tmp_path / "p.parquet")
+        Predictions.load(tmp_path / "p.parquet", kind="logits")
     parquet.write_table(pyarrow.table({"label": [0, 1], "a": ["x", "y"], "b": [0.0, 1.0]}), tmp_path / "p.parquet")
     with pytest.raises(BadInput, match="must hold numbers"):
-        Predictions.load(tmp_path / "p.parquet")
+        Predictions.load(tmp_path / "p.parquet", kind="logits")
