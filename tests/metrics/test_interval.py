@@ -1,4 +1,5 @@
 import pickle
+from functools import partial
 
 import numpy as np
 import pytest
@@ -64,9 +65,13 @@ def test_methods_are_stated():
     methods = {name: metrics.interval(TABLE[name], p, resamples=20).method for name in ("accuracy", "nll", "ece")}
     assert methods == {
         "accuracy": "Wilson",
-        "nll": "percentile bootstrap",
-        "ece": "bias-corrected bootstrap of squares",
+        "nll": "Student's t",
+        "ece": "bias-corrected bootstrap of squares, from bin sums",
     }
+    rows = {name: metrics.interval(TABLE[name], p, resamples=20).method for name in ("classwise_ece", "aurc")}
+    assert rows == {"classwise_ece": "bias-corrected bootstrap of squares", "aurc": "percentile bootstrap"}
+    squared = metrics.interval(partial(metrics.kce, squared=True), p, resamples=20)
+    assert squared.method == "bias-corrected bootstrap, from bin sums"
     own = metrics.interval(lambda p: float(p.true_margin.mean()), p, resamples=20)
     assert own.method == "bias-corrected bootstrap"
     assert own.low < p.true_margin.mean() < own.high
