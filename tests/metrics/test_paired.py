@@ -58,7 +58,7 @@ def test_the_debiased_size():
 @pytest.mark.parametrize("test", TESTS, ids=NAMES)
 @pytest.mark.parametrize("n", [60, 6000])  # every sign drawn, and normal sums
 def test_equal_models_differ_by_0_and_an_exchange_flips_the_sign(test, n):
-    a, b = models(n, 0)
+    a, b = models(n, 0, (0.01, 0.0))
     groups = np.arange(n) // 3
     for options in ({}, {"clusters": groups}, {"weights": 1 + groups % 4.0}):
         same = test(a, a, **options)

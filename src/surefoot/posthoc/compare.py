@@ -75,7 +75,7 @@ class Change:
         rejects = 1 - self.before_interval.level + 1e-12
         if np.isnan(self.p_flips):
             word = "rejects" if self.p_t <= rejects else "does not reject"
-            return f"the paired t-test {word} (p = {self.p_t:.2g})"
+            return f"the paired t-test {word} ({_p_value(self.p_t)})"
         flips, t = self.p_flips <= rejects, self.p_t <= rejects
         if flips and t:
             word = "both tests reject" if self.low > 0 or self.high < 0 else "both tests reject, on different sides"
@@ -83,7 +83,7 @@ class Change:
             word = f"only the {'sign-flip' if flips else 't'} test rejects, and both must"
         else:
             word = "neither test rejects"
-        return f"{word} (sign flips p = {self.p_flips:.2g}, t p = {self.p_t:.2g})"
+        return f"{word} (sign flips: {_p_value(self.p_flips)}; t: {_p_value(self.p_t)})"
 
     @property
     def verdict(self) -> str:
@@ -280,6 +280,10 @@ def _bootstrap(
         if progress is not None:
             progress(index + 1, count)
     return draws
+
+
+def _p_value(p: float) -> str:
+    return f"p = {p:.2g}" if p >= 1e-4 else "p < 0.0001"
 
 
 def _difference(after: float, before: float) -> float:
