@@ -1,4 +1,4 @@
-"""Bootstrap intervals for any metric, corrected for the bias of plug-in estimates.
+"""Intervals for any metric, corrected for the bias of plug-in estimates.
 
 A binned or kernel error is biased upwards: noise in a bin never cancels, noise adds. A resample is even noisier, so the
 usual percentile interval is too high, often entirely above the truth. On 100 data sets of 300 calibrated rows, the
@@ -12,14 +12,30 @@ noise adds exactly for quadratic errors and nearly for the other errors:
 T is the plug-in estimate of the data, which is the truth for the resamples. T is θ̂ itself, or, for an estimator that
 removes its bias, the error without that removal.
 
-Statistics that are already squares (`skce`, ``kce(squared=True)``) stay on their scale and keep their sign. Scores that
-are means or rankings (NLL, Brier, AUROC, ...) are unbiased or nearly so and get the percentile interval. Accuracy gets
-Wilson's interval. A user's metric that returns a plain float is corrected on its own scale. `Interval.method` names the
-method used.
+`Interval.method` names the method used:
+
+- ECE, adaptive ECE, MCE, RMSCE, the debiased ℓ2 error and KCE are functions of sums in bins. Their resamples are
+  normal bin sums with the covariance of the Poisson bootstrap (`surefoot.metrics.noise`). The cost of a resample does
+  not depend on the number of rows.
+- Means (NLL, Brier score, mean confidence) get Student's t interval.
+- Accuracy gets Wilson's interval; with clusters, Student's t interval.
+- The AUROC of misclassification gets DeLong's interval on the logit scale, if there are ten rows of either kind.
+- The other metrics are computed on resamples of the rows. Rankings are unbiased or nearly so and get the percentile
+  interval. A user's metric that returns a plain float is corrected on its own scale.
+
+Statistics that are already squares (`skce`, ``kce(squared=True)``) stay on their scale and keep their sign.
+
+References:
+    Efron & Tibshirani (1993), "An Introduction to the Bootstrap".
+    DeLong, DeLong & Clarke-Pearson (1988), "Comparing the Areas under Two or More Correlated Receiver Operating
+    Characteristic Curves: A Nonparametric Approach"; Obuchowski (1997), "Nonparametric Analysis of Clustered ROC Curve
+    Data".
+    Liang & Zeger (1986), "Longitudinal Data Analysis Using Generalized Linear Models", for means of clusters.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -27,9 +43,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surefoot.errors import BadInput
-from surefoot.metrics.ece import classwise_ece, classwise_resampled
+from surefoot.metrics.debiased import debiased_ece
+from surefoot.metrics.ece import adaptive_ece, classwise_ece, classwise_resampled, ece, mce, rmsce
+from surefoot.metrics.kce import kce
+from surefoot.metrics.noise import (
+    Cells,
+    cells_of,
+    check_clusters,
+    covariance,
+    exact,
+    kernel_cells_of,
+    residuals_of,
+    square_root,
+)
+from surefoot.metrics.paired import standard_error
+from surefoot.metrics.ranking import auroc_misclassification
 from surefoot.metrics.reliability import wilson
-from surefoot.metrics.scores import accuracy
+from surefoot.metrics.scores import accuracy, brier, mean_confidence, nll
 from surefoot.metrics.value import Value
 from surefoot.predictions import Predictions, check_predictions
 from surefoot.validation import check_fraction, check_int
@@ -39,6 +69,9 @@ __all__ = ["Interval", "interval", "intervals"]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 AnyMetric = Callable[[Predictions], float]
+
+_SUM_DRAWS = 1000  # draws of bin sums are cheap: more of them than resamples of rows
+_MOST_BINS = 500  # the matrices of more bins would cost more than resamples of rows
 
 
 class Interval(tuple[float, float]):
@@ -91,7 +124,13 @@ class Interval(tuple[float, float]):
 
 
 def interval(
-    metric: AnyMetric, p: Predictions, level: float = 0.95, seed: int = 0, resamples: int | None = None
+    metric: AnyMetric,
+    p: Predictions,
+    level: float = 0.95,
+    seed: int = 0,
+    resamples: int | None = None,
+    *,
+    clusters: Any = None,
 ) -> Interval:
     """Compute an interval for a metric of the population that the rows were drawn from.
 
@@ -103,7 +142,10 @@ def interval(
         p: the predictions.
         level: coverage, between 0 and 1.
         seed: seed of the resampling, an integer of at least 0; equal seeds give equal intervals.
-        resamples: number of resamples, at least 10; None takes 500, falling to 100 between 20,000 and 100,000 rows.
+        resamples: number of resamples, at least 10; None takes 1,000 for functions of sums in bins. For other metrics
+            it takes 500, falling to 100 between 20,000 and 100,000 rows.
+        clusters: (n,) integers, equal for rows that are not independent, such as the positions of one sequence; whole
+            clusters are resampled. None makes every row its own cluster.
 
     Returns:
         The interval, with its ``method``, ``level`` and number of ``resamples``.
@@ -117,7 +159,7 @@ def interval(
         >>> round(low, 3), round(high, 3)
         (0.404, 0.596)
     """
-    return intervals({"metric": metric}, p, level, seed, resamples)["metric"]
+    return intervals({"metric": metric}, p, level, seed, resamples, clusters=clusters)["metric"]
 
 
 def intervals(
@@ -128,6 +170,8 @@ def intervals(
     resamples: int | None = None,
     known: Mapping[str, float] | None = None,
     progress: Callable[[int, int], None] | None = None,
+    *,
+    clusters: Any = None,
 ) -> dict[str, Interval]:
     """Compute intervals for several metrics on the same resamples, as `interval` for one metric.
 
@@ -138,7 +182,8 @@ def intervals(
         seed: seed of the resampling, an integer of at least 0.
         resamples: number of resamples, at least 10; None chooses as in `interval`.
         known: values of some of the metrics for ``p``, by name; these metrics are not computed again for ``p``.
-        progress: called as ``progress(done, total)`` after each resample.
+        progress: called as ``progress(done, total)`` after each resample of the rows.
+        clusters: (n,) integers, equal for rows that are not independent; None makes every row its own cluster.
 
     Returns:
         The intervals by name.
@@ -154,7 +199,9 @@ def intervals(
     level = check_fraction("level", level)
     n = len(check_predictions("p", p))
     count = max(100, min(500, 10_000_000 // n)) if resamples is None else check_int("resamples", resamples, 10)
+    drawn = _SUM_DRAWS if resamples is None else count
     check_int("seed", seed, 0)
+    groups = check_clusters(clusters, n)
     wrong = [name for name, metric in metrics.items() if not callable(metric)]
     if wrong:
         raise BadInput(f"metric must be a function of Predictions; got {metrics[wrong[0]]!r}")
@@ -163,32 +210,212 @@ def intervals(
     for name, value in values.items():
         if isinstance(value, str) or np.isnan(value):
             raise BadInput(f"metric must give a number for these predictions; {name} gave {value!r}")
-    draws = _resample({name: m for name, m in metrics.items() if _base(m) is not accuracy}, p, count, seed, progress)
-    return {
-        name: _interval_of(values[name], draws[name], level, count)
-        if name in draws
-        else _wilson(values[name], n, level)
-        for name in metrics
-    }
+    found: dict[str, Interval] = {}
+    for name, metric in metrics.items():
+        quick = _closed(metric, values[name], p, groups, level)
+        if quick is None and (draws := _from_sums(metric, p, groups, drawn, seed)) is not None:
+            quick = _interval_of(values[name], draws, level, drawn, ", from bin sums")
+        if quick is not None:
+            found[name] = quick
+    rest = {name: metric for name, metric in metrics.items() if name not in found}
+    by_rows = _resample(rest, p, groups, count, seed, progress)
+    found |= {name: _interval_of(values[name], draws, level, count) for name, draws in by_rows.items()}
+    return {name: found[name] for name in metrics}
+
+
+# --- closed forms -----------------------------------------------------------------------------------
+
+
+def _closed(metric: AnyMetric, value: float, p: Predictions, groups: Ints | None, level: float) -> Interval | None:
+    """The interval in closed form; None for a metric without one, or too few rows for one."""
+    base = _base(metric)
+    if metric is not base and (metric.args or metric.keywords):  # type: ignore[attr-defined]
+        return None  # a setting that is not known here
+    if base is accuracy and groups is None:
+        low, high = wilson(np.float64(value), np.float64(len(p)), level)  # type: ignore[arg-type]
+        return Interval(float(low), float(high), "Wilson", level, 0)
+    if base is auroc_misclassification:
+        return _delong(p, groups, level)
+    if base in (accuracy, mean_confidence):
+        scores = p.correct.astype(np.float64) if base is accuracy else p.confidence
+        return _student(scores, groups, level, 1.0)
+    if base is brier:
+        return _student(p.squared_error, groups, level, 2.0)
+    return _student(0.0 - p.log_true, groups, level, math.inf) if base is nll else None
+
+
+def _student(scores: Floats, groups: Ints | None, level: float, largest: float) -> Interval | None:
+    """Student's interval for a mean of scores from 0 to ``largest``."""
+    from scipy.special import stdtrit
+
+    n = len(scores)
+    kept = np.isfinite(scores)
+    infinite = n - int(kept.sum())
+    if infinite:
+        scores, groups = scores[kept], None if groups is None else check_clusters(groups[kept], n - infinite)
+    units = len(scores) if groups is None else int(groups.max(initial=-1)) + 1
+    if units < 2:
+        return None
+    error, units = standard_error(scores, None, groups)
+    mean = float(scores.sum()) / len(scores)
+    reach = float(stdtrit(units - 1, (1 + level) / 2)) * error
+    low, high = max(0.0, mean - reach), min(largest, mean + reach)
+    if infinite:
+        # The lower end is finite only if a resample may well miss every infinite score.
+        high = math.inf
+        low = low if (1 - infinite / n) ** n > (1 - level) / 2 else math.inf
+    return Interval(low, high, "Student's t" if groups is None else "Student's t of clusters", level, 0)
+
+
+_FEWEST_RANKED = 10  # the normal approximation needs this many right rows, and as many wrong ones
+
+
+def _delong(p: Predictions, groups: Ints | None, level: float) -> Interval | None:
+    """DeLong's interval of the AUROC on the logit scale; None for few right or wrong rows, or an AUROC of 0 or 1."""
+    from scipy.special import expit, logit, ndtri
+
+    order = np.argsort(p.error_probability, kind="stable")
+    error, hit = p.error_probability[order], p.correct[order]
+    hits = int(hit.sum())
+    misses = len(hit) - hits
+    if min(hits, misses) < _FEWEST_RANKED:
+        return None
+    # For a hit, the share of misses with a larger error probability; for a miss, the share of hits with a smaller one.
+    start = np.flatnonzero(np.diff(error, prepend=-1.0) != 0)
+    tied = np.diff(np.append(start, len(hit)))
+    group_hits = np.add.reduceat(hit.astype(np.int64), start)
+    group_misses = tied - group_hits
+    later = misses - np.cumsum(group_misses) + group_misses / 2
+    earlier = np.cumsum(group_hits) - group_hits / 2
+    place = np.where(hit, np.repeat(later / misses, tied), np.repeat(earlier / hits, tied))
+    area = float(place[hit].mean())
+    if not 0 < area < 1:
+        return None
+    parts = (place - area) / np.where(hit, hits, misses)
+    if groups is not None:
+        parts = np.bincount(groups[order], parts).astype(np.float64)
+    units = len(parts)
+    if units < 2:
+        return None
+    deviation = math.sqrt(units / (units - 1) * float(parts @ parts)) / (area * (1 - area))
+    reach = float(ndtri((1 + level) / 2)) * deviation
+    low, high = expit(logit(area) - reach), expit(logit(area) + reach)
+    return Interval(float(low), float(high), "DeLong" if groups is None else "DeLong of clusters", level, 0)
+
+
+# --- functions of bin sums --------------------------------------------------------------------------
+
+
+def _from_sums(metric: AnyMetric, p: Predictions, groups: Ints | None, count: int, seed: int) -> Floats | None:
+    """(count,) values of a metric for drawn bin sums; None for a metric that is no function of bin sums."""
+    base, settings = _base(metric), _settings(metric)
+    if getattr(metric, "args", ()):
+        return None
+    bins = settings.pop("bins", 15)
+    if base is kce:
+        return _kce_draws(p, groups, count, seed, **settings) if bins == 15 else None
+    norm = settings.pop("norm", 2)
+    if settings or bins > _MOST_BINS or base not in _ERRORS or norm != 2:
+        return None
+    cells = cells_of(p, "mass" if base in (adaptive_ece, debiased_ece) else "width", bins)
+    return _ERRORS[base](_drawn_sums(p, cells, groups, count, seed), cells, p)
+
+
+def _drawn_sums(p: Predictions, cells: Cells, groups: Ints | None, count: int, seed: int) -> Floats:
+    """(count, m) bin sums around the sums of the data."""
+    noise, residuals = np.random.default_rng(seed), residuals_of(p)
+    if cells.mix is None and groups is None:
+        squares = cells.sums(exact(residuals * residuals))
+        draws = noise.standard_normal((count, len(squares))) * np.sqrt(squares)
+    else:
+        factor = square_root(covariance([cells], [residuals], groups))
+        draws = noise.standard_normal((count, len(factor))) @ factor.T
+    drawn: Floats = draws + cells.sums(residuals)
+    return drawn
+
+
+def _absolute(drawn: Floats, cells: Cells, p: Predictions) -> Floats:
+    found: Floats = np.abs(drawn).sum(axis=1) / len(p)
+    return found
+
+
+def _largest(drawn: Floats, cells: Cells, p: Predictions) -> Floats:
+    found: Floats = (np.abs(drawn) / np.maximum(cells.mass, 1)).max(axis=1)
+    return found
+
+
+def _root_mean_square(drawn: Floats, cells: Cells, p: Predictions) -> Floats:
+    found: Floats = np.sqrt((drawn**2 / np.maximum(cells.mass, 1)).sum(axis=1) / len(p))
+    return found
+
+
+def _debiased(drawn: Floats, cells: Cells, p: Predictions) -> Floats:
+    enough = cells.mass > 1
+    mass = np.maximum(cells.mass, 2)
+    rate = cells.sums(p.correct.astype(np.float64)) / mass
+    terms = drawn**2 / mass - mass * rate * (1 - rate) / (mass - 1)
+    found: Floats = np.sqrt(np.maximum(terms[:, enough].sum(axis=1), 0.0) / len(p))
+    return found
+
+
+_ERRORS: dict[Any, Callable[[Floats, Cells, Predictions], Floats]] = {
+    ece: _absolute,
+    adaptive_ece: _absolute,
+    mce: _largest,
+    rmsce: _root_mean_square,
+    debiased_ece: _debiased,
+}
+
+
+def _kce_draws(
+    p: Predictions,
+    groups: Ints | None,
+    count: int,
+    seed: int,
+    bandwidth: float = 0.4,
+    unbiased: bool = False,
+    squared: bool = False,
+    **unknown: Any,
+) -> Floats | None:
+    cells = None if unknown else kernel_cells_of(p, bandwidth)
+    if cells is None or cells.kernel is None:
+        return None
+    residual, n = residuals_of(p), len(p)
+    drawn = _drawn_sums(p, cells, groups, count, seed)
+    totals = np.maximum(((drawn @ cells.kernel) * drawn).sum(axis=1), 0.0)
+    statistic = (totals - float(exact(residual * residual).sum())) / (n * (n - 1)) if unbiased else totals / n**2
+    draws: Floats = statistic if squared else np.sqrt(np.maximum(statistic, 0.0))
+    return draws
+
+
+# --- resamples of the rows --------------------------------------------------------------------------
 
 
 def _resample(
     metrics: Mapping[str, AnyMetric],
     p: Predictions,
+    groups: Ints | None,
     count: int,
     seed: int,
     progress: Callable[[int, int], None] | None,
 ) -> dict[str, Floats]:
-    """(count,) values of each metric on resamples of the rows of ``p`` with replacement."""
+    """(count,) values of each metric on resamples of the rows of ``p``, or of their clusters, with replacement."""
+    if not metrics:
+        if progress is not None:
+            progress(count, count)
+        return {}
     random = np.random.default_rng(seed)
     n = len(p)
     # Rows are put in the order of confidence: a resample drawn as sorted row numbers then needs no further sorting.
-    rows = p.take(np.lexsort((p.correct, p.confidence)))
+    order = np.lexsort((p.correct, p.confidence))
+    rows = p.take(order)
+    units = n if groups is None else int(groups.max()) + 1
     batched = {name: m for name, m in metrics.items() if _base(m) is classwise_ece}
     draws = {name: np.empty(count) for name in metrics if name not in batched}
     times = np.empty((count if batched else 1, n), np.float32 if batched else np.int64)
     for index in range(count):
-        drawn = np.bincount(random.integers(0, n, n), minlength=n)
+        drawn = np.bincount(random.integers(0, units, units), minlength=units)
+        drawn = drawn if groups is None else drawn[groups[order]]
         if batched:
             times[index] = drawn
         if draws:
@@ -205,7 +432,7 @@ def _resample(
     return draws
 
 
-def _interval_of(value: float, draws: Floats, level: float, count: int) -> Interval:
+def _interval_of(value: float, draws: Floats, level: float, count: int, source: str = "") -> Interval:
     facts: dict[str, Any] = value.facts if isinstance(value, Value) else {"bias": "unknown", "squared": True}
     estimate, tails = float(value), [(1 - level) / 2, (1 + level) / 2]
     draws = draws[~np.isnan(draws)]
@@ -218,9 +445,11 @@ def _interval_of(value: float, draws: Floats, level: float, count: int) -> Inter
     truth = _plugin(estimate, facts)
     truth = truth if truth is None else truth**power
     low, high = _centred(estimate**power, truth, draws**power, tails)
+    method = "bias-corrected bootstrap"
     if power == 1:
-        return Interval(low, high, "bias-corrected bootstrap", level, count)
-    return Interval(max(0.0, low) ** 0.5, max(0.0, high) ** 0.5, "bias-corrected bootstrap of squares", level, count)
+        return Interval(low, high, method + source, level, count)
+    low, high = max(0.0, low) ** 0.5, max(0.0, high) ** 0.5
+    return Interval(low, high, f"{method} of squares{source}", level, count)
 
 
 def _plugin(estimate: float, facts: dict[str, Any]) -> float | None:
@@ -242,11 +471,6 @@ def _quantiles(draws: Floats, tails: list[float]) -> tuple[float, float]:
     # "nearest" returns a drawn value: interpolation between two infinities would give NaN.
     low, high = np.quantile(draws, tails, method="nearest")
     return float(low), float(high)
-
-
-def _wilson(value: float, n: int, level: float) -> Interval:
-    low, high = wilson(np.float64(value), np.float64(n), level)  # type: ignore[arg-type]
-    return Interval(float(low), float(high), "Wilson", level, 0)
 
 
 def _base(metric: AnyMetric) -> Any:

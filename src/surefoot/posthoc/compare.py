@@ -1,16 +1,28 @@
-"""Comparison of predictions before and after calibration: the change of every metric, and whether it exceeds noise."""
+"""Comparison of predictions before and after calibration: the change of every metric, and whether it exceeds noise.
+
+The tests are those of `surefoot.metrics.paired`. Scores that are means get Student's paired t. Errors whose bias
+depends on how coarse the confidences are (ECE, adaptive ECE, KCE) get two tests, and are only called better if both
+reject. The other metrics get a paired bootstrap, which does not know the bias.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.stats import chi2_contingency
 
 from surefoot.errors import BadInput
+from surefoot.metrics.ece import adaptive_ece, ece
 from surefoot.metrics.interval import Interval, intervals
-from surefoot.metrics.registry import higher_is_better, metrics_table, tracked_metrics
+from surefoot.metrics.kce import kce
+from surefoot.metrics.noise import cells_of, kernel_cells_of, residuals_of
+from surefoot.metrics.paired import Paired, mean_difference, sums_difference
+from surefoot.metrics.registry import Metric, higher_is_better, metrics_table, tracked_metrics
+from surefoot.metrics.scores import accuracy, brier, mean_confidence, nll
 from surefoot.predictions import Predictions, check_predictions
 from surefoot.validation import check_fraction, check_int
 
@@ -32,9 +44,13 @@ class Change:
         before_interval: interval of the value before.
         after_interval: interval of the value after.
         change: ``after`` − ``before``.
-        low: lower end of the paired bootstrap interval of the change.
+        low: lower end of the interval of the change, or of ``debiased``.
         high: upper end of that interval.
         n: number of rows.
+        method: ``"t"``, ``"flips and t"`` or ``"bootstrap"``; `compare` describes them.
+        debiased: change without the bias of a calibration error; equals ``change`` for other metrics.
+        p_flips: p-value of "calibrated before and after"; NaN where this test is not made.
+        p_t: p-value of "the same before and after"; NaN where this test is not made.
     """
 
     metric: str
@@ -46,6 +62,28 @@ class Change:
     low: float
     high: float
     n: int
+    method: str = "bootstrap"
+    debiased: float = np.nan
+    p_flips: float = np.nan
+    p_t: float = np.nan
+
+    @property
+    def evidence(self) -> str:
+        """Which tests reject "no change", with their p-values; empty for a metric without a test."""
+        if np.isnan(self.change) or np.isnan(self.p_t):
+            return ""
+        rejects = 1 - self.before_interval.level + 1e-12
+        if np.isnan(self.p_flips):
+            word = "rejects" if self.p_t <= rejects else "does not reject"
+            return f"the paired t-test {word} ({_p_value(self.p_t)})"
+        flips, t = self.p_flips <= rejects, self.p_t <= rejects
+        if flips and t:
+            word = "both tests reject" if self.low > 0 or self.high < 0 else "both tests reject, on different sides"
+        elif flips or t:
+            word = f"only the {'sign-flip' if flips else 't'} test rejects, and both must"
+        else:
+            word = "neither test rejects"
+        return f"{word} (sign flips: {_p_value(self.p_flips)}; t: {_p_value(self.p_t)})"
 
     @property
     def verdict(self) -> str:
@@ -110,20 +148,27 @@ def compare(
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> Comparison:
-    """Compare two predictions of the same rows; both are resampled together, so that shared noise cancels.
+    """Compare two predictions of the same rows, so that shared noise cancels.
 
-    The interval of a change is the basic bootstrap interval: the percentile interval, reflected at the estimate. A
-    binned error is biased upwards before and after, and again on resamples; the reflection avoids a double bias.
+    The `Change.method` of a metric is one of:
+
+    - ``"t"``: Student's paired t, for means (accuracy, mean confidence, NLL, Brier score).
+    - ``"flips and t"``: for ECE, adaptive ECE and KCE. The change is debiased first, because a model whose confidences
+      are coarser has a smaller bias. The verdict is ``"better"`` or ``"worse"`` only if two tests reject on the same
+      side: random signs of the residuals ("calibrated before and after"), and t ("equally wrong before and after").
+      The interval is the hull of both tests' intervals, and is an interval of `Change.debiased`.
+    - ``"bootstrap"``: for any other metric, the basic bootstrap interval of resampled rows: the percentile interval,
+      reflected at the estimate. A biased metric, such as `mce`, can look better if confidences only become coarser.
 
     Args:
         before: predictions before, such as uncalibrated ones.
         after: predictions after, of the same rows with the same labels.
         metrics: names of the metrics, from `surefoot.metrics.metrics_table`; None takes the metrics that readings along
             training hold of every part.
-        level: coverage of the intervals, between 0 and 1.
-        resamples: number of bootstrap resamples, at least 10.
-        seed: seed of the resampling, an integer of at least 0.
-        progress: called as ``progress(done, total)`` after each resample.
+        level: coverage of the intervals, between 0 and 1; a test rejects at 1 − ``level``.
+        resamples: number of bootstrap resamples, at least 10, for the metrics that need them.
+        seed: seed of the resampling and of the signs, an integer of at least 0.
+        progress: called as ``progress(done, total)`` after each resample, and at the end.
 
     Returns:
         The change of every metric, with intervals.
@@ -137,6 +182,13 @@ def compare(
         >>> comparison = compare(p, cooler, metrics=["nll"])
         >>> comparison["nll"].verdict, comparison.answers_changed
         ('better', 0)
+        >>> comparison["nll"].evidence
+        'the paired t-test rejects (p = 0.0032)'
+
+    References:
+        Student (1908), "The Probable Error of a Mean".
+        Kumar, Liang & Ma (2019), "Verified Uncertainty Calibration", for the debiasing.
+        Davison & Hinkley (1997), "Bootstrap Methods and their Application", Section 5.2, for the basic interval.
     """
     check_predictions("before", before)
     check_predictions("after", after)
@@ -152,27 +204,87 @@ def compare(
         raise BadInput(f"metrics must be among {', '.join(table)}; got {unknown[0]!r}")
     chosen = {name: table[name] for name in metrics}
     first, second = {n: m(before) for n, m in chosen.items()}, {n: m(after) for n, m in chosen.items()}
-    random = np.random.default_rng(check_int("seed", seed, 0))
-    draws = {name: np.empty(count) for name in chosen}
-    for index in range(count):
-        rows = random.integers(0, len(before), len(before))
-        a, b = before.take(rows), after.take(rows)
-        for name, metric in chosen.items():
-            draws[name][index] = _difference(metric(b), metric(a))
-        if progress is not None:
-            progress(index + 1, count)
+    check_int("seed", seed, 0)
+    tests = {name: _test(metric, before, after, level, seed) for name, metric in chosen.items()}
+    differences = {name: _difference(second[name], first[name]) for name in chosen}
+    # Nothing is known of an infinite change, so nothing is drawn for it.
+    rest = {n: m for n, m in chosen.items() if tests[n] is None and np.isfinite(differences[n])}
+    draws = _bootstrap(rest, before, after, count, seed, progress)
     intervals_before = intervals(chosen, before, level, seed, resamples, first)
     intervals_after = intervals(chosen, after, level, seed, resamples, second)
+    if progress is not None:
+        progress(count, count)
     tails = [(1 - level) / 2, (1 + level) / 2]
     changes = []
     for name in chosen:
-        change = _difference(second[name], first[name])
-        low, high = np.quantile(draws[name], tails, method="nearest")
-        low, high = (2 * change - high, 2 * change - low) if np.isfinite(change) else (change, change)
-        both = (intervals_before[name], intervals_after[name])
-        changes.append(Change(name, first[name], second[name], *both, change, float(low), float(high), len(before)))
+        change, test = differences[name], tests[name]
+        row = (name, first[name], second[name], intervals_before[name], intervals_after[name], change)
+        if test is not None:
+            method = "t" if np.isnan(test.p_flips) else "flips and t"
+            debiased = change if method == "t" else test.difference
+            changes.append(Change(*row, test.low, test.high, len(before), method, debiased, test.p_flips, test.p_t))
+            continue
+        low, high = change, change
+        if name in draws:
+            low, high = (float(2 * change - end) for end in np.quantile(draws[name], tails[::-1], method="nearest"))
+        changes.append(Change(*row, low, high, len(before), debiased=change))
     changed = int((before.predicted != after.predicted).sum())
     return Comparison(tuple(changes), changed, _impossible(before), _impossible(after), len(before), level, count)
+
+
+# The scores of the rows, of which the metric is the mean.
+_SCORES: dict[Any, Callable[[Predictions], Any]] = {
+    accuracy: lambda p: p.correct,
+    mean_confidence: lambda p: p.confidence,
+    nll: lambda p: -p.log_true,
+    brier: lambda p: p.squared_error,
+}
+_FEWEST_TESTED = 2  # a test needs two rows
+_MOST_BINS = 500  # of a test
+
+
+def _test(metric: Metric, before: Predictions, after: Predictions, level: float, seed: int) -> Paired | None:
+    """The test of a metric; None if it has none, or has a setting that the test does not know."""
+    base, settings = getattr(metric, "func", metric), dict(getattr(metric, "keywords", {}))
+    if len(before) < _FEWEST_TESTED:
+        return None
+    if base in _SCORES and not settings:
+        scores = [_SCORES[base](p) for p in (after, before)]
+        return mean_difference(*scores, level=level) if all(np.isfinite(s).all() for s in scores) else None
+    bins = settings.get("bins", 15)
+    if base in (ece, adaptive_ece) and not settings.keys() - {"bins"} and bins <= _MOST_BINS:
+        models = [(cells_of(p, "width" if base is ece else "mass", bins), residuals_of(p)) for p in (after, before)]
+        return sums_difference(*models, level=level, seed=seed)
+    if base is kce and not settings:
+        kernels = [kernel_cells_of(p) for p in (after, before)]
+        pair = [(cells, residuals_of(p)) for cells, p in zip(kernels, (after, before), strict=True) if cells]
+        return sums_difference(*pair, level=level, seed=seed)
+    return None
+
+
+def _bootstrap(
+    metrics: Mapping[str, Metric],
+    before: Predictions,
+    after: Predictions,
+    count: int,
+    seed: int,
+    progress: Callable[[int, int], None] | None,
+) -> dict[str, NDArray[np.float64]]:
+    """(count,) differences of each metric on the same resamples of the rows of both predictions."""
+    draws = {name: np.empty(count) for name in metrics}
+    random = np.random.default_rng(seed)
+    for index in range(count if metrics else 0):
+        rows = random.integers(0, len(before), len(before))
+        a, b = before.take(rows), after.take(rows)
+        for name, metric in metrics.items():
+            draws[name][index] = _difference(metric(b), metric(a))
+        if progress is not None:
+            progress(index + 1, count)
+    return draws
+
+
+def _p_value(p: float) -> str:
+    return f"p = {p:.2g}" if p >= 1e-4 else "p < 0.0001"
 
 
 def _difference(after: float, before: float) -> float:

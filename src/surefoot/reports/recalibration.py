@@ -127,10 +127,12 @@ def outcome_sentences(comparison: Comparison) -> list[str]:
     sentences = []
     for metric in ("nll", "ece"):
         change = comparison[metric]
+        tests = f"; {change.evidence}" if change.evidence and change.verdict in _WORDS else ""
+        of = " of the debiased change" if change.method == "flips and t" else ""
         word = _WORDS.get(change.verdict, f"too few rows to judge ({comparison.n} of at least {FEWEST})")
         sentences.append(
             f"{metric.upper()} goes from {number(change.before)} to {number(change.after)}: {word} (change "
-            f"{shift(change.change)}, {comparison.level:.0%} interval {span(change.low, change.high)})."
+            f"{shift(change.change)}, {comparison.level:.0%} interval{of} {span(change.low, change.high)}{tests})."
         )
     if comparison.impossible_before or comparison.impossible_after:
         sentences.append(
