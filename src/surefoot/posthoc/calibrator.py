@@ -16,7 +16,7 @@ from surefoot.errors import BadInput
 from surefoot.predictions import Predictions
 from surefoot.validation import as_path, as_scores
 
-__all__ = ["Calibrator", "NotFitted", "check_shape"]
+__all__ = ["Calibrator", "NotFitted", "check_shape", "keep_predicted"]
 
 Floats = NDArray[np.float64]
 
@@ -39,6 +39,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Attributes:
         method: name of the calibrator, in files and on the command line.
         learned: names of the learned attributes that files hold.
+        added: values of the settings and learned attributes that files of earlier versions lack.
         reads_logits: whether a constant added to a row of logits changes the result.
         classes_: (k,) the classes 0..k−1, after fitting.
         n_: number of rows of the fit.
@@ -47,6 +48,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     method: ClassVar[str]
     learned: ClassVar[tuple[str, ...]]
+    added: ClassVar[dict[str, Any]] = {}
     reads_logits: ClassVar[bool] = False
 
     def __init__(self, scores: str = "logits") -> None:
@@ -254,3 +256,18 @@ def check_shape(name: str, value: Any, shape: tuple[int, ...]) -> None:
     """
     if np.shape(value) != shape:
         raise ValueError(f"{name} must have shape {shape}; got {np.shape(value)}")
+
+
+def keep_predicted(scores: Floats, p: Predictions) -> Floats:
+    """Raise the score of the predicted class where rounding tied it with another class; works in place.
+
+    Args:
+        scores: (n, k) scores of an order-preserving map, equal to or below the predicted class's in every row.
+        p: the predictions that were mapped.
+
+    Returns:
+        ``scores``, whose largest entry is that of the predicted class in every row.
+    """
+    lost = np.flatnonzero(scores.argmax(axis=1) != p.predicted)
+    scores[lost, p.predicted[lost]] = np.nextafter(scores[lost].max(axis=1), np.inf)
+    return scores

@@ -6,7 +6,7 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import logsumexp
 
-from surefoot.posthoc.calibrator import Calibrator, Floats, check_shape
+from surefoot.posthoc.calibrator import Calibrator, Floats, check_shape, keep_predicted
 from surefoot.posthoc.temperature import Temperature, scaled_logits
 from surefoot.predictions import Predictions
 from surefoot.validation import check_positive
@@ -76,11 +76,7 @@ class EnsembleTemperature(Calibrator):
             p.log_probs + log_w[1],
             np.full((len(p), p.classes), -np.log(p.classes) + log_w[2]),
         ]
-        mixed = np.logaddexp.reduce(parts)
-        # If rounding ties the predicted class with another class, the predicted class is raised by one rounding unit.
-        lost = np.flatnonzero(mixed.argmax(axis=1) != p.predicted)
-        mixed[lost, p.predicted[lost]] = np.nextafter(mixed[lost].max(axis=1), np.inf)
-        return mixed, "logits"
+        return keep_predicted(np.logaddexp.reduce(parts), p), "logits"
 
     def check_learned(self) -> None:
         """Check that the temperature is above 0 and the weights sum to 1."""

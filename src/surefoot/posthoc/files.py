@@ -102,12 +102,17 @@ def _read(document: dict[str, Any]) -> Calibrator:
     kind: type[Calibrator] = entry.resolve()
     calibrator = kind()
     settings, learned = document["settings"], document["learned"]
-    if not isinstance(settings, dict) or set(settings) != set(calibrator.get_params()):
+    if not isinstance(settings, dict) or not isinstance(learned, dict):
+        raise ValueError("its parts do not fit together")
+    known_settings = calibrator.get_params()
+    settings = {name: kind.added[name] for name in known_settings if name in kind.added} | settings
+    learned = {name: kind.added[name] for name in kind.learned if name in kind.added} | learned
+    if set(settings) != set(known_settings):
         raise ValueError(f"settings {sorted(settings)} are not those of {kind.__name__}")
+    if set(learned) != set(kind.learned):
+        raise ValueError("its parts do not fit together")
     calibrator.set_params(**settings)
     calibrator.check_settings()
-    if not isinstance(learned, dict) or set(learned) != set(kind.learned):
-        raise ValueError("its parts do not fit together")
     for name, value in learned.items():
         setattr(calibrator, name, _number(name, value))
     calibrator.classes_ = np.arange(check_int("classes", document["classes"], 2, _MOST_CLASSES))

@@ -11,24 +11,21 @@ where temperature scaling ends, and logits on another scale give the same map.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 from scipy.special import logsumexp, softmax
 
 from surefoot.errors import BadInput
 from surefoot.posthoc.calibrator import Calibrator, Floats, check_shape
+from surefoot.posthoc.minimise import minimise, newton
 from surefoot.posthoc.ovr import CLIP, check_every_class
 from surefoot.posthoc.temperature import Temperature
 from surefoot.predictions import Predictions
 from surefoot.validation import check_int, check_positive
 
 __all__ = ["Dirichlet", "Matrix", "Vector"]
-
-Objective = Callable[[Floats], tuple[float, Floats]]
 
 # Lower bound of a logit minus the largest logit of its row, in units of the temperature, because −inf has no linear
 # image; exp(−80) is 1.8e-35.
@@ -108,7 +105,7 @@ class Vector(_OfLogits):
             value, residual = _nll(x * theta[:k] + theta[k:], p.labels)
             return value, np.concatenate([np.vecdot(residual.T, x.T), residual.sum(axis=0)])
 
-        theta = _minimise(objective, np.concatenate([np.ones(k), np.zeros(k)]))
+        theta = minimise(objective, np.concatenate([np.ones(k), np.zeros(k)]))
         self.weight_, self.bias_ = theta[:k] / temperature, theta[k:]
 
     def check_learned(self) -> None:
@@ -279,7 +276,7 @@ def _fit_full(
             return value, np.concatenate([slope_w.ravel(), slope_b])
 
         diagonal = np.concatenate([2 * off.ravel(), np.full(k, 2 * l2 / k)])
-        theta = _newton(objective, lambda t: _curvature(x, t, diagonal), np.concatenate([weight.ravel(), bias]), tol)
+        theta = newton(objective, lambda t: _curvature(x, t, diagonal), np.concatenate([weight.ravel(), bias]), tol)
         return theta[: k * k].reshape(k, k), theta[k * k :]
 
     # L-BFGS needs a well-conditioned problem: every row of (W, b) is scaled by the Cholesky factor of its block of the
@@ -301,7 +298,7 @@ def _fit_full(
 
     theta = np.concatenate([weight, bias[:, None]], axis=1)
     phi = np.linalg.solve(scale.transpose(0, 2, 1), theta[:, :, None])[:, :, 0].astype(np.float64)
-    optimum: Floats = np.matvec(scale.transpose(0, 2, 1), _minimise(scaled, phi.ravel(), tol).reshape(k, k + 1))
+    optimum: Floats = np.matvec(scale.transpose(0, 2, 1), minimise(scaled, phi.ravel(), tol).reshape(k, k + 1))
     return optimum[:, :k], optimum[:, k]
 
 
@@ -337,33 +334,3 @@ def _curvature(x: Floats, theta: Floats, penalty: Floats) -> Floats:
     flat = np.concatenate([order[:, :k].ravel(), order[:, k]])
     matrix: Floats = blocks.reshape(k * (k + 1), -1)[np.ix_(flat, flat)] + np.diag(penalty)
     return matrix
-
-
-def _newton(objective: Objective, curvature: Callable[[Floats], Floats], theta: Floats, tol: float) -> Floats:
-    """Newton's method with step halving, for a convex objective."""
-    value, slope = objective(theta)
-    for _ in range(100):
-        if np.abs(slope).max() <= tol:
-            break
-        matrix = curvature(theta)
-        # Adding a constant to a column of W changes only the penalty: a small multiple of the trace keeps the step
-        # finite in these flat directions.
-        matrix[np.diag_indices_from(matrix)] += 1e-10 * np.trace(matrix) / len(matrix)
-        step = np.linalg.solve(matrix, slope)
-        gain, size = float(slope @ step), 1.0
-        while size > 1e-6:
-            new_value, new_slope = objective(theta - size * step)
-            if new_value <= value - 1e-4 * size * gain:
-                break
-            size /= 2
-        else:
-            break  # rounding: no smaller step lowers the objective
-        theta, value, slope = theta - size * step, new_value, new_slope
-    return theta
-
-
-def _minimise(objective: Objective, start: Floats, tol: float = 1e-8) -> Floats:
-    # The search ends when a step gains less than a thousandth of the tolerance; the NLL itself is known to 1/√n only.
-    options = {"maxiter": 2000, "maxfun": 4000, "gtol": tol, "ftol": 1e-3 * tol, "maxcor": 20}
-    theta: Floats = minimize(objective, start, jac=True, method="L-BFGS-B", options=options).x
-    return theta

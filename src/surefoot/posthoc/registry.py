@@ -83,7 +83,7 @@ CALIBRATORS: dict[str, CalibratorEntry] = table(
         ),
         CalibratorEntry(
             "isotonic-pooled", "surefoot.posthoc.tables:Isotonic", fixed={"pooled": True},
-            module=f"{_MODULES}:table_module", citation=_ZADROZNY2002,
+            keeps_order=True, module=f"{_MODULES}:table_module", citation=_ZADROZNY2002,
         ),
     ]
 )  # fmt: skip

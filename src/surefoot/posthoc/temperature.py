@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from surefoot.errors import BadInput
-from surefoot.posthoc.calibrator import Calibrator, Floats
+from surefoot.posthoc.calibrator import Calibrator, Floats, keep_predicted
 from surefoot.predictions import Predictions
 from surefoot.validation import check_positive
 
@@ -31,6 +31,7 @@ _SAMPLE = 1 << 11  # rows of the sample whose optimum starts Newton's method
 _LOWEST = {torch.float64: -1e150, torch.float32: -1e18}
 # If the logits rank the classes worse than chance, the range of the logits of every row shrinks to this number.
 _FLAT = 1e-3
+_SMALLEST = 1e-300  # bound of T and 1/T, whose reciprocals must be finite
 # Margins below this share of the median margin count as ties: a high confidence in such rows would need a T near 0.
 _TIE = 1e-3
 
@@ -78,7 +79,7 @@ class Temperature(Calibrator):
             raise BadInput("every row's label has probability 0; no temperature can help. Are the labels those of p?")
         kept = p if self.impossible_ == 0 else p.take(np.flatnonzero(possible))
         beta, low, high, self.outcome_, self.passes_ = fit_beta(kept)
-        self.temperature_ = 1.0 / beta
+        self.temperature_ = 1.0 / min(max(beta, _SMALLEST), 1 / _SMALLEST)
         self.bracket_ = (1.0 / high, 1.0 / low if low > 0 else math.inf)
 
     def _map(self, p: Predictions) -> tuple[Floats, str]:
@@ -94,11 +95,16 @@ class Temperature(Calibrator):
 
 
 def scaled_logits(p: Predictions, beta: float) -> Floats:
-    """(n, k) β (z − max z): logits of softmax(β z), none above 0."""
+    """(n, k) β (z − max z): logits of softmax(β z), none above 0, with the same predicted classes."""
     logits = np.array(p.logits, dtype=np.float64)
     logits -= logits.max(axis=1, keepdims=True)
-    logits *= beta
-    return logits
+    try:
+        with np.errstate(under="raise"):
+            scaled = np.multiply(logits, beta, out=logits if beta >= 1 else None)
+    except FloatingPointError:  # differences below 1e-300 become ties
+        return keep_predicted(logits * beta, p)
+    # Logarithms of two neighbouring probabilities may be equal.
+    return keep_predicted(scaled, p) if p._kind == "probs" else scaled
 
 
 def fit_beta(p: Predictions) -> tuple[float, float, float, str, float]:
