@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, ClassVar
+
 import numpy as np
 from scipy.optimize import minimize
 from scipy.special import logsumexp
@@ -26,6 +28,8 @@ class EnsembleTemperature(Calibrator):
 
     Args:
         scores: what arrays hold, ``"logits"`` or ``"probs"``; without effect on `Predictions`.
+        prior: standard deviation of a normal prior of log T around 0, for few rows; None for no prior.
+        mixed: mix the result with the uniform distribution, with the share 1/(n + 1).
 
     Attributes:
         temperature_: T.
@@ -43,10 +47,15 @@ class EnsembleTemperature(Calibrator):
     """
 
     method = "ets"
-    learned = ("temperature_", "weights_")
+    learned = ("temperature_", "weights_", "uniform_")
+    added: ClassVar[dict[str, Any]] = {"uniform_": 0.0, "prior": None, "mixed": False}
+
+    def __init__(self, scores: str = "logits", *, prior: float | None = None, mixed: bool = False) -> None:
+        super().__init__(scores)
+        self.prior, self.mixed = prior, mixed
 
     def _fit(self, p: Predictions) -> None:
-        temperature = Temperature().fit(p)
+        temperature = Temperature(prior=self.prior).fit(p)
         self.temperature_, self.outcome_ = temperature.temperature_, temperature.outcome_
         rows = p.take(np.flatnonzero(p.possible))
         cooled = scaled_logits(rows, 1.0 / self.temperature_)
@@ -80,6 +89,7 @@ class EnsembleTemperature(Calibrator):
 
     def check_learned(self) -> None:
         """Check that the temperature is above 0 and the weights sum to 1."""
+        super().check_learned()
         check_positive("temperature_", self.temperature_)
         check_shape("weights_", self.weights_, (3,))
         if self.weights_.min() < 0 or abs(self.weights_.sum() - 1) > 1e-6:

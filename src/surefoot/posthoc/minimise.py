@@ -59,6 +59,6 @@ def minimise(objective: Objective, start: Floats, tol: float = 1e-8) -> Floats:
         (m,) the minimiser.
     """
     # The search ends when a step gains less than a thousandth of the tolerance; the NLL itself is known to 1/√n only.
-    options = {"maxiter": 2000, "maxfun": 4000, "gtol": tol, "ftol": 1e-3 * tol, "maxcor": 20}
+    options = {"maxiter": 2000, "maxfun": 4000, "gtol": tol, "ftol": max(1e-3 * tol, 1e-13), "maxcor": 20}
     theta: Floats = minimize(objective, start, jac=True, method="L-BFGS-B", options=options).x
     return theta

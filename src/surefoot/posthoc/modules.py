@@ -19,6 +19,7 @@ from surefoot.posthoc.identity import Identity
 from surefoot.posthoc.linear import Dirichlet, Matrix, Vector
 from surefoot.posthoc.ovr import CLIP, Beta, Platt
 from surefoot.posthoc.registry import CALIBRATORS
+from surefoot.posthoc.structured import StructuredMatrix, StructuredVector
 from surefoot.posthoc.tables import Isotonic, Tables
 from surefoot.posthoc.temperature import Temperature
 from surefoot.registry import resolve
@@ -48,7 +49,7 @@ def module_of(calibrator: Calibrator) -> nn.Module:
     if entry is None or entry.module is None:
         raise BadInput(f"{type(calibrator).__name__} has no module")
     module: nn.Module = resolve(entry.module)(calibrator)
-    return module
+    return _Mixed(module, calibrator.uniform_) if calibrator.uniform_ else module
 
 
 def temperature_module(calibrator: Identity | Temperature) -> nn.Module:
@@ -64,6 +65,11 @@ def ensemble_module(calibrator: EnsembleTemperature) -> nn.Module:
 def affine_module(calibrator: Vector | Matrix | Dirichlet) -> nn.Module:
     """The module of a calibrator that maps rows of scores linearly."""
     return _Affine(calibrator)
+
+
+def structured_module(calibrator: StructuredVector | StructuredMatrix) -> nn.Module:
+    """The module of structured vector or matrix scaling."""
+    return _Structured(calibrator)
 
 
 def logistic_module(calibrator: Platt | Beta) -> nn.Module:
@@ -89,6 +95,38 @@ class _Scaled(nn.Module):
 
     def forward(self, logits: Tensor) -> Tensor:
         return torch.log_softmax(logits.double() / self.temperature, 1).to(logits.dtype)
+
+
+class _Mixed(nn.Module):
+    """A module whose result is mixed with the uniform distribution."""
+
+    def __init__(self, inner: nn.Module, share: float) -> None:
+        super().__init__()
+        self.inner, self.share = inner, share
+
+    def forward(self, logits: Tensor) -> Tensor:
+        return _mixed(self.inner(logits.double()), self.share).to(logits.dtype)
+
+
+def _mixed(log_probs: Tensor, share: float) -> Tensor:
+    flat = torch.full_like(log_probs, math.log(share) - math.log(log_probs.shape[1]))
+    return torch.logaddexp(log_probs + math.log1p(-share), flat)
+
+
+class _Structured(nn.Module):
+    weight: Tensor
+    bias: Tensor
+
+    def __init__(self, calibrator: StructuredVector | StructuredMatrix) -> None:
+        super().__init__()
+        weight = np.asarray(calibrator.weight_)
+        self.register_buffer("weight", _buffer(np.diag(weight) if weight.ndim == 1 else weight))
+        self.register_buffer("bias", _buffer(calibrator.bias_))
+        self.cooled = _Mixed(_Scaled(calibrator.temperature_), calibrator.share_)
+
+    def forward(self, logits: Tensor) -> Tensor:
+        x = self.cooled(logits.double())
+        return torch.log_softmax(x @ self.weight.T + self.bias, 1).to(logits.dtype)
 
 
 class _Ensemble(nn.Module):

@@ -18,7 +18,7 @@ from sklearn.isotonic import IsotonicRegression
 
 from surefoot.errors import BadInput
 from surefoot.metrics.bins import bin_edges, bin_of, check_bins
-from surefoot.posthoc.calibrator import Calibrator, Floats, keep_predicted
+from surefoot.posthoc.calibrator import Calibrator, Floats, check_share, keep_predicted
 from surefoot.posthoc.ovr import check_every_class, log_normalised, maps_of
 from surefoot.predictions import Predictions
 from surefoot.validation import check_int
@@ -153,8 +153,7 @@ class Isotonic(Tables):
     def check_learned(self) -> None:
         """Check the tables, and that ``old_weight_`` is a share below 1."""
         super().check_learned()
-        if not (isinstance(self.old_weight_, float) and 0 <= self.old_weight_ < 1):
-            raise ValueError(f"old_weight_ must lie in [0, 1); got {self.old_weight_!r}")
+        check_share("old_weight_", self.old_weight_)
 
     def _fit(self, p: Predictions) -> None:
         self.old_weight_ = 1 / (len(p) + 1)
