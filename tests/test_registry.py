@@ -428,6 +428,7 @@ EXCEPTIONS = {
     "cli/train.py": "the few lines that are printed at the end of a run",
     "loss.py": "the losses whose curvature is known in closed form; a layer below the registry",
     "metrics/state.py": "what sums per bin can tell",
+    "posthoc/auto.py": "the metrics that are means of columns of Predictions, by column",
     "reports/figures/compare.py": "the measures of one figure",
     "reports/figures/panels.py": "the panels of Morosini et al. (2026), in the order of their figures",
     "studies/tables.py": "the columns of a table that names none",

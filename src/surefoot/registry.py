@@ -229,10 +229,14 @@ class CalibratorEntry(Entry):
 
     Attributes:
         keeps_order: whether no predicted class can change.
+        auto: the settings with which `Auto` considers the calibrator by default; None if `Auto` does not.
+        auto_rows: number of rows from which `Auto` considers the calibrator.
         module: what makes a torch module of a fitted calibrator, as ``"module:callable"``; None if nothing does.
     """
 
     keeps_order: bool = field(default=False, kw_only=True)
+    auto: Mapping[str, Any] | None = field(default_factory=dict, kw_only=True)
+    auto_rows: int = field(default=0, kw_only=True)
     module: str | None = field(default=None, kw_only=True)
 
 

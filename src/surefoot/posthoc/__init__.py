@@ -12,6 +12,7 @@ from surefoot.posthoc.identity import Identity
 from surefoot.posthoc.linear import Dirichlet, Matrix, Vector
 from surefoot.posthoc.ovr import Beta, Platt
 from surefoot.posthoc.registry import CALIBRATORS, build_calibrator
+from surefoot.posthoc.structured import StructuredMatrix, StructuredVector
 from surefoot.posthoc.tables import BBQ, Histogram, Isotonic
 from surefoot.posthoc.temperature import Temperature
 
@@ -32,6 +33,8 @@ __all__ = [
     "Matrix",
     "NotFitted",
     "Platt",
+    "StructuredMatrix",
+    "StructuredVector",
     "Temperature",
     "Vector",
     "build_calibrator",

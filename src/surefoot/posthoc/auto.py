@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,11 +14,26 @@ from surefoot.errors import BadInput
 from surefoot.metrics.registry import METRICS, higher_is_better, metrics_table
 from surefoot.posthoc.calibrator import Calibrator, Floats
 from surefoot.posthoc.identity import Identity
+from surefoot.posthoc.linear import SMALL
 from surefoot.posthoc.registry import CALIBRATORS, build_calibrator
 from surefoot.predictions import Predictions
+from surefoot.threads import one_thread
 from surefoot.validation import check_int
 
 __all__ = ["Auto", "Candidate", "check_metric", "default_candidates"]
+
+
+# The share of its standard error by which the first candidate must gain over no calibration, and every other over what
+# stands: chosen on simulated problems, and then frozen (`benchmarks/auto_small.py`).
+_FIRST, _LATER = 0.5, 1.64
+_FEWEST = 2  # rows of every class that candidates after the first need
+
+# The loss of single rows, for metrics that are means over rows; other metrics are compared over folds.
+_ROW_LOSSES: dict[str, Callable[[Predictions], Floats]] = {
+    "nll": lambda p: -p.log_true,
+    "brier": lambda p: p.squared_error,
+    "accuracy": lambda p: (~p.correct).astype(np.float64),
+}
 
 
 @dataclass(frozen=True)
@@ -27,9 +42,9 @@ class Candidate:
 
     Attributes:
         name: name of the candidate.
-        score: mean of the metric over the folds; NaN if the candidate was left out.
+        score: the metric out of fold; NaN if the candidate was left out.
         gain: mean improvement over no calibration, above 0 if better; NaN if the candidate was left out.
-        gain_error: standard error of ``gain`` over the folds; NaN if the candidate was left out.
+        gain_error: standard error of ``gain``; NaN if the candidate was left out.
         left_out: why the candidate was left out; None if it was not.
     """
 
@@ -54,20 +69,26 @@ def default_candidates() -> dict[str, Calibrator]:
 
 
 class Auto(Calibrator):
-    """The best calibrator for given predictions, chosen by cross-validation and then fitted on all rows.
+    """The calibrator for given predictions, chosen by cross-validation and then fitted on all rows.
 
-    A candidate is eligible only if its gain over no calibration exceeds the standard error of the gain over the folds.
-    Among the eligible candidates, the simplest whose score is within one standard error of the best is chosen. A
+    The choice is made to be safe on few rows. By default it starts from a temperature with a prior, log T ~ N(0, 0.5²),
+    whose result is mixed with the uniform distribution with the share 1/(n + 1). This temperature replaces no
+    calibration if its mean gain on rows out of fold exceeds half of a standard error. Ensemble temperature scaling and
+    structured vector and matrix scaling (mixed in the same way), and Dirichlet calibration and matrix scaling from 250
+    rows on, replace what then stands only if their paired gain over it exceeds 1.64 standard errors. Among these the
+    lowest score wins. They also need two rows of every class. Tables are never chosen, because they overfit.
+
+    Standard errors are over rows for ``"nll"``, ``"brier"`` and ``"accuracy"``, and over folds for any other metric. A
     candidate that learns more numbers than there are rows is left out.
 
     Args:
         metric: name of the metric to improve, which needs a better direction; a proper score such as ``"nll"`` or
             ``"brier"`` is advised.
         folds: number of folds of the cross-validation, at least 2; needs twice as many rows.
-        nested: also cross-validate the choice itself, at ``folds`` times the work; this gives ``estimate_``.
+        nested: also cross-validate the choice itself, at three times the work for five folds; this gives ``estimate_``.
         seed: seed of the folds, an integer of at least 0.
-        candidates: calibrators by name, simplest first; None takes `default_candidates`. ``"none"``, no calibration, is
-            always a candidate.
+        candidates: calibrators by name; the first takes the place of the temperature in the rule above. None takes the
+            candidates above. ``"none"``, no calibration, is always a candidate.
         scores: what arrays hold, ``"logits"`` or ``"probs"``; without effect on `Predictions`.
 
     Attributes:
@@ -110,35 +131,38 @@ class Auto(Calibrator):
 
     def _fit(self, p: Predictions) -> None:
         folds = int(self.folds)
+        with one_thread(len(p) * p.classes <= SMALL):
+            self._fit_folds(p, folds)
+
+    def _fit_folds(self, p: Predictions, folds: int) -> None:
         if len(p) < 2 * folds:
             raise BadInput(f"p must have at least {2 * folds} rows for {folds} folds; got {len(p)}")
         fold = _folds(p.labels, folds, int(self.seed))
-        candidates = {"none": Identity(), **_checked(self.candidates)}
-        self.name_, self.scores_ = _choose(p, candidates, fold, folds, self.metric)
+        candidates, skipped = self._considered(len(p))
+        mapped = _Mapped(p, candidates, fold)
+        self.name_, ranked = _choose(mapped, range(folds), self.metric)
+        left_out = [Candidate(name, np.nan, np.nan, np.nan, why) for name, why in skipped.items()]
+        self.scores_ = ranked + left_out
         self.best_: Calibrator = clone(candidates[self.name_]).fit(p)
         self.before_ = float(metrics_table()[self.metric](p))
-        self.estimate_ = self._nested(p, candidates, fold, folds) if self.nested else None
+        self.estimate_ = _nested(mapped, folds, self.metric) if self.nested else None
 
-    def _nested(
-        self,
-        p: Predictions,
-        candidates: dict[str, Calibrator],
-        fold: NDArray[np.int64],
-        folds: int,
-    ) -> float:
-        """The metric of the procedure on held-out folds; every fold repeats the choice without its rows."""
-        values, sizes, measure = [], [], metrics_table()[self.metric]
-        for test_fold in range(folds):
-            train, test = p.take(np.flatnonzero(fold != test_fold)), p.take(np.flatnonzero(fold == test_fold))
-            inner = _folds(train.labels, folds, int(self.seed) + 1 + test_fold)
-            name, _ = _choose(train, candidates, inner, folds, self.metric)
-            values.append(float(measure(clone(candidates[name]).fit(train).apply(test))))
-            sizes.append(len(test))
-        return float(np.average(values, weights=sizes))
+    def _considered(self, rows: int) -> tuple[dict[str, Calibrator], dict[str, str]]:
+        """The candidates for so many rows, and why the other calibrators are none."""
+        if self.candidates is not None:
+            return {"none": Identity(), **_checked(self.candidates)}, {}
+        considered: dict[str, Calibrator] = {}
+        skipped = {}
+        for name, entry in CALIBRATORS.items():
+            if entry.auto is None:
+                skipped[name] = "only fitted if asked for by name, because the candidates do better on few rows"
+            else:
+                considered[name] = entry.build(**entry.auto)
+        return considered, skipped
 
     def _map(self, p: Predictions) -> tuple[Floats, str]:
         self.best_.check_kind(p)
-        return self.best_._map(p)
+        return self.best_._mapped(p)
 
     def save(self, path: object) -> None:
         """Write the chosen calibrator as JSON."""
@@ -197,45 +221,119 @@ def _folds(labels: NDArray[np.int64], folds: int, seed: int) -> NDArray[np.int64
     return fold
 
 
-def _choose(
-    p: Predictions,
-    candidates: dict[str, Calibrator],
-    fold: NDArray[np.int64],
-    folds: int,
-    metric: str,
-) -> tuple[str, list[Candidate]]:
-    """The name of the best candidate, and all of them, best first."""
-    table, sign = metrics_table(), -1.0 if higher_is_better(metric) else 1.0
+class _Mapped:
+    """Rows out of fold, mapped by every candidate; a fit on the rows outside of some folds is made once."""
 
-    def measure(q: Predictions) -> float:
-        """The metric, with the sign for which lower is better."""
-        return sign * float(table[metric](q))
+    def __init__(self, p: Predictions, candidates: dict[str, Calibrator], fold: NDArray[np.int64]) -> None:
+        self.p, self.candidates, self.fold = p, candidates, fold
+        self._fits: dict[tuple[str, tuple[int, ...]], Calibrator | str] = {}
 
-    parts = [(p.take(np.flatnonzero(fold != index)), p.take(np.flatnonzero(fold == index))) for index in range(folds)]
-    before = np.array([measure(test) for _, test in parts])
-    values: dict[str, Floats] = {}
+    def rows(self, folds: Iterable[int]) -> Predictions:
+        """The rows of these folds."""
+        return self.p.take(np.flatnonzero(np.isin(self.fold, list(folds))))
+
+    def fitted(self, name: str, folds: Iterable[int]) -> Calibrator | str:
+        """The candidate fitted on the rows of these folds, or why it cannot be fitted."""
+        key = name, tuple(sorted(folds))
+        if key not in self._fits:
+            try:
+                self._fits[key] = clone(self.candidates[name]).fit(self.rows(key[1]))
+            except BadInput as error:
+                self._fits[key] = str(error)
+        return self._fits[key]
+
+    def out_of_fold(self, name: str, folds: Sequence[int]) -> list[Predictions] | str:
+        """The rows of each fold, mapped by the fit on the other folds among ``folds``; or why there is none."""
+        mapped = []
+        for test in folds:
+            fitted = self.fitted(name, [other for other in folds if other != test])
+            if isinstance(fitted, str):
+                return fitted
+            mapped.append(fitted.apply(self.rows([test])))
+        return mapped
+
+
+def _reason(candidate: Calibrator, name: str, first: bool, labels: NDArray[np.int64], classes: int) -> str | None:
+    """Why the candidate is left out of a choice on these rows."""
+    learns = candidate.number_of_parameters(classes)
+    if learns > len(labels):
+        return f"learns {learns:,} numbers from {len(labels):,} rows"
+    if first:
+        return None
+    entry = CALIBRATORS.get(name)
+    if entry is not None and len(labels) < entry.auto_rows:
+        return f"needs {entry.auto_rows} rows to be safe; got {len(labels):,}"
+    count = np.bincount(labels, minlength=classes)
+    if count.min() < _FEWEST:
+        return f"needs {_FEWEST} rows of every class to be safe; class {int(count.argmin())} has {int(count.min())}"
+    return None
+
+
+def _choose(mapped: _Mapped, folds: Sequence[int], metric: str) -> tuple[str, list[Candidate]]:
+    """The name of the chosen candidate on the rows of these folds, and all candidates, best first."""
+    sign = -1.0 if higher_is_better(metric) else 1.0
+    labels = mapped.p.labels[np.isin(mapped.fold, list(folds))]
+    losses: dict[str, Floats] = {}
+    scores: dict[str, float] = {}
     left_out: dict[str, str] = {}
-    for name, candidate in candidates.items():
-        learns = candidate.number_of_parameters(p.classes)
-        if learns > len(p):
-            left_out[name] = f"learns {learns:,} numbers from {len(p):,} rows"
+    order = list(mapped.candidates)
+    first = next((name for name in order if name != "none"), None)
+    for name in order:
+        why = None
+        if name != "none":
+            why = _reason(mapped.candidates[name], name, name == first, labels, mapped.p.classes)
+        parts = why or mapped.out_of_fold(name, folds)
+        if isinstance(parts, str):
+            left_out[name] = parts
             continue
-        try:
-            values[name] = np.array([measure(clone(candidate).fit(train).apply(test)) for train, test in parts])
-        except BadInput as error:
-            left_out[name] = str(error)
-    measured = []
-    for name, scores in values.items():
-        with np.errstate(invalid="ignore"):
-            gains = np.where(scores == before, 0.0, before - scores)  # infinite before and after: no gain
-        error_of_gain = float(gains.std(ddof=1) / folds**0.5) if np.isfinite(gains).all() else 0.0
-        measured.append(Candidate(name, float(scores.mean()), float(gains.mean()), error_of_gain))
-    better = [c for c in measured if c.gain > c.gain_error and np.isfinite(c.score)]
-    name = "none"
-    if better:
-        best = min(better, key=lambda c: c.score)
-        behind = {c.name: values[c.name] - values[best.name] for c in better}
-        # The candidates are in the order simplest first.
-        name = next(c.name for c in better if behind[c.name].mean() <= behind[c.name].std(ddof=1) / folds**0.5)
-    ranked = [replace(c, score=sign * c.score) for c in sorted(measured, key=lambda c: c.score)]
-    return name, ranked + [Candidate(n, np.nan, np.nan, np.nan, why) for n, why in left_out.items()]
+        losses[name], scores[name] = _losses(parts, metric, sign)
+    gains = {name: _gain(losses["none"], each) for name, each in losses.items()}
+    standing = "none"
+    if first in losses and np.isfinite(scores[first]) and gains[first][0] > _FIRST * gains[first][1]:
+        standing = first
+    better = []
+    for name in losses:
+        gain, error = _gain(losses[standing], losses[name])
+        if name not in ("none", first) and np.isfinite(scores[name]) and gain > _LATER * error:
+            better.append(name)
+    name = min([standing, *better], key=lambda each: scores[each])
+    measured = sorted(scores, key=lambda each: scores[each])
+    ranked = [Candidate(each, sign * scores[each], *gains[each]) for each in measured]
+    return name, ranked + [Candidate(each, np.nan, np.nan, np.nan, why) for each, why in left_out.items()]
+
+
+def _losses(parts: list[Predictions], metric: str, sign: float) -> tuple[Floats, float]:
+    """The loss of every row out of fold, or of every fold, and their mean over rows; lower is better."""
+    if metric in _ROW_LOSSES:
+        losses = np.concatenate([_ROW_LOSSES[metric](part) for part in parts])
+        return losses, float(losses.mean()) if sign > 0 else float(losses.mean()) - 1.0
+    losses = np.array([sign * float(metrics_table()[metric](part)) for part in parts])
+    return losses, float(np.average(losses, weights=[len(part) for part in parts]))
+
+
+def _gain(before: Floats, after: Floats) -> tuple[float, float]:
+    """The mean of ``before`` − ``after``, and its standard error; 0 where it is infinite."""
+    with np.errstate(invalid="ignore"):
+        gains = np.where(after == before, 0.0, before - after)  # infinite before and after: no gain
+    error = float(gains.std(ddof=1) / len(gains) ** 0.5) if np.isfinite(gains).all() else 0.0
+    return float(gains.mean()), error
+
+
+def _nested(mapped: _Mapped, folds: int, metric: str) -> float:
+    """The metric of the procedure on held-out folds: every fold repeats the choice on the other folds.
+
+    The choice without fold i takes the other folds as its own. Its fits without the folds i and j serve fold j too.
+    """
+    values, sizes, measure = [], [], metrics_table()[metric]
+    for test in range(folds):
+        others = [fold for fold in range(folds) if fold != test]
+        if folds > 2:
+            name = _choose(mapped, others, metric)[0]
+        else:  # one other fold, which is halved
+            half = mapped.rows(others)
+            name = _choose(_Mapped(half, mapped.candidates, np.arange(len(half)) % 2), range(2), metric)[0]
+        fitted = mapped.fitted(name, others)
+        rows = mapped.rows([test])
+        values.append(float(measure(rows if isinstance(fitted, str) else fitted.apply(rows))))
+        sizes.append(len(rows))
+    return float(np.average(values, weights=sizes))

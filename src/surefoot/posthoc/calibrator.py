@@ -10,14 +10,23 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import logsumexp
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import NotFittedError
 
 from surefoot.errors import BadInput
 from surefoot.predictions import Predictions
-from surefoot.validation import as_path, as_scores
+from surefoot.validation import as_path, as_scores, check_positive
 
-__all__ = ["Calibrator", "NotFitted", "check_names", "check_shape"]
+__all__ = [
+    "Calibrator",
+    "NotFitted",
+    "check_names",
+    "check_shape",
+    "check_share",
+    "keep_predicted",
+    "mix_uniform",
+]
 
 Floats = NDArray[np.float64]
 
@@ -40,16 +49,21 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Attributes:
         method: name of the calibrator, in files and on the command line.
         learned: names of the learned attributes that files hold.
+        added: values of the settings and learned attributes that files of earlier versions lack.
         reads_logits: whether a constant added to a row of logits changes the result.
         classes_: (k,) the classes 0..k−1, after fitting.
         n_: number of rows of the fit.
         kind_: ``"logits"`` or ``"probs"``, as the predictions of the fit; None if an old file does not tell.
         names_: names of the classes of the fit, or None.
+        uniform_: the share of the uniform distribution in the result: 1/(n + 1) where the setting ``mixed`` is True,
+            0 otherwise.
     """
 
     method: ClassVar[str]
     learned: ClassVar[tuple[str, ...]]
+    added: ClassVar[dict[str, Any]] = {}
     reads_logits: ClassVar[bool] = False
+    uniform_: float = 0.0
 
     def __init__(self, scores: str = "logits") -> None:
         self.scores = scores
@@ -83,6 +97,11 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         if self.scores not in ("logits", "probs"):
             raise BadInput(f"scores must be 'logits' or 'probs'; got {self.scores!r}")
+        mixed, prior = getattr(self, "mixed", False), getattr(self, "prior", None)
+        if not isinstance(mixed, bool | np.bool_):
+            raise BadInput(f"mixed must be True or False; got {mixed!r}")
+        if prior is not None:
+            check_positive("prior", prior)
 
     def check_learned(self) -> None:
         """Check that the learned numbers, read from a file, fit together.
@@ -90,6 +109,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Raises:
             ValueError: when the numbers do not fit together.
         """
+        check_share("uniform_", self.uniform_)
 
     # --- predictions --------------------------------------------------------------------------------
 
@@ -107,9 +127,10 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             BadInput: when a setting or the data are not as described, or the method cannot learn from these rows.
         """
         self.check_settings()
-        p = self._as_predictions(X, y)
+        p = self._as_predictions(X, y).as_classes()
         # The fit works on a copy: a fit that fails keeps the learned numbers of the earlier fit.
         fitted = copy.copy(self)
+        fitted.uniform_ = 1 / (len(p) + 1) if getattr(self, "mixed", False) else 0.0
         fitted._fit(p)
         fitted.classes_, fitted.n_, fitted.kind_ = np.arange(p.classes), len(p), p.scores
         fitted.names_ = p.names
@@ -137,8 +158,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.check_fitted()
         self.check_classes(p)
         self.check_kind(p)
-        scores, kind = self._map(p)
-        return p.with_scores(scores, kind)
+        return p.with_scores(*self._mapped(p.as_classes()))
 
     def check_classes(self, p: Predictions) -> None:
         """Check that predictions have the classes of the fit, in the same order.
@@ -152,6 +172,11 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if p.classes != len(self.classes_):
             raise BadInput(f"p has {p.classes} classes; {self.method} was fitted on {len(self.classes_)}")
         check_names(getattr(self, "names_", None), p.names, f"the predictions that {self.method} was fitted on", "p")
+
+    def _mapped(self, p: Predictions) -> tuple[Floats, str]:
+        """As `_map`, with the share of the uniform distribution."""
+        scores, kind = self._map(p)
+        return (mix_uniform(scores, self.uniform_), kind) if self.uniform_ else (scores, kind)
 
     def check_kind(self, p: Predictions) -> None:
         """Check that predictions hold the same kind of scores as the predictions of the fit, where the kind matters.
@@ -286,10 +311,60 @@ def check_names(first: Sequence[str] | None, second: Sequence[str] | None, of_fi
     Example:
         >>> check_names(["cat", "dog"], ["cat", "dog"], "val", "test")
     """
-    if first is None or second is None or list(first) == list(second):
+    if first is None or second is None:
+        return
+    # Files of other programs write the same class as "Cat" and "cat".
+    if [str(name).lower() for name in first] == [str(name).lower() for name in second]:
         return
     remedy = "reorder the columns of one of them" if sorted(first) == sorted(second) else "both must be of one model"
     raise BadInput(
         f"{of_first} and {of_second} must have the same class columns in the same order; got "
         f"{', '.join(map(str, first))} and {', '.join(map(str, second))}: {remedy}"
     )
+
+
+def check_share(name: str, value: Any) -> None:
+    """Check that a learned number is a share.
+
+    Args:
+        name: name of the attribute, for the error.
+        value: the number.
+
+    Raises:
+        ValueError: when the number is not at least 0 and below 1.
+    """
+    if not (isinstance(value, float) and 0 <= value < 1):
+        raise ValueError(f"{name} must be a number in [0, 1); got {value!r}")
+
+
+def mix_uniform(scores: Floats, share: float) -> Floats:
+    """Mix softmax(scores) with the uniform distribution; in every row the same entry stays the largest.
+
+    Args:
+        scores: (n, k) logits.
+        share: share of the uniform distribution, above 0 and below 1.
+
+    Returns:
+        (n, k) logarithms of (1 − share) softmax(scores) + share / k.
+    """
+    top, rows = scores.argmax(axis=1), np.arange(len(scores))
+    log_probs = scores - logsumexp(scores, axis=1, keepdims=True)
+    mixed: Floats = np.logaddexp(log_probs + np.log1p(-share), np.log(share / scores.shape[1]))
+    lost = np.flatnonzero(mixed.argmax(axis=1) != top)  # to rounding
+    mixed[rows[lost], top[lost]] = np.nextafter(mixed[lost].max(axis=1), np.inf)
+    return mixed
+
+
+def keep_predicted(scores: Floats, p: Predictions) -> Floats:
+    """Raise the score of the predicted class where rounding tied it with another class; works in place.
+
+    Args:
+        scores: (n, k) scores of an order-preserving map, equal to or below the predicted class's in every row.
+        p: the predictions that were mapped.
+
+    Returns:
+        ``scores``, whose largest entry is that of the predicted class in every row.
+    """
+    lost = np.flatnonzero(scores.argmax(axis=1) != p.predicted)
+    scores[lost, p.predicted[lost]] = np.nextafter(scores[lost].max(axis=1), np.inf)
+    return scores

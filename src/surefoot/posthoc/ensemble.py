@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any, ClassVar
+
 import numpy as np
 from scipy.optimize import minimize
 from scipy.special import logsumexp
 
-from surefoot.posthoc.calibrator import Calibrator, Floats, check_shape
+from surefoot.posthoc.calibrator import Calibrator, Floats, check_shape, keep_predicted
 from surefoot.posthoc.temperature import Temperature, scaled_logits
 from surefoot.predictions import Predictions
 from surefoot.validation import check_positive
@@ -26,6 +28,8 @@ class EnsembleTemperature(Calibrator):
 
     Args:
         scores: what arrays hold, ``"logits"`` or ``"probs"``; without effect on `Predictions`.
+        prior: standard deviation of a normal prior of log T around 0, for few rows; None for no prior.
+        mixed: mix the result with the uniform distribution, with the share 1/(n + 1).
 
     Attributes:
         temperature_: T.
@@ -43,10 +47,15 @@ class EnsembleTemperature(Calibrator):
     """
 
     method = "ets"
-    learned = ("temperature_", "weights_")
+    learned = ("temperature_", "weights_", "uniform_")
+    added: ClassVar[dict[str, Any]] = {"uniform_": 0.0, "prior": None, "mixed": False}
+
+    def __init__(self, scores: str = "logits", *, prior: float | None = None, mixed: bool = False) -> None:
+        super().__init__(scores)
+        self.prior, self.mixed = prior, mixed
 
     def _fit(self, p: Predictions) -> None:
-        temperature = Temperature().fit(p)
+        temperature = Temperature(prior=self.prior).fit(p)
         self.temperature_, self.outcome_ = temperature.temperature_, temperature.outcome_
         rows = p.take(np.flatnonzero(p.possible))
         cooled = scaled_logits(rows, 1.0 / self.temperature_)
@@ -76,14 +85,11 @@ class EnsembleTemperature(Calibrator):
             p.log_probs + log_w[1],
             np.full((len(p), p.classes), -np.log(p.classes) + log_w[2]),
         ]
-        mixed = np.logaddexp.reduce(parts)
-        # If rounding ties the predicted class with another class, the predicted class is raised by one rounding unit.
-        lost = np.flatnonzero(mixed.argmax(axis=1) != p.predicted)
-        mixed[lost, p.predicted[lost]] = np.nextafter(mixed[lost].max(axis=1), np.inf)
-        return mixed, "logits"
+        return keep_predicted(np.logaddexp.reduce(parts), p), "logits"
 
     def check_learned(self) -> None:
         """Check that the temperature is above 0 and the weights sum to 1."""
+        super().check_learned()
         check_positive("temperature_", self.temperature_)
         check_shape("weights_", self.weights_, (3,))
         if self.weights_.min() < 0 or abs(self.weights_.sum() - 1) > 1e-6:

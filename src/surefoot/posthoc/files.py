@@ -50,6 +50,7 @@ def write_calibrator(calibrator: Calibrator, path: Path) -> None:
         "settings": calibrator.get_params(),
         "learned": learned,
         "n": int(calibrator.n_),
+        "names": None if calibrator.names_ is None else list(calibrator.names_),
     }
     with replace_file(path) as stream:
         stream.write(json.dumps(document, indent=1, allow_nan=False).encode() + b"\n")
@@ -102,16 +103,25 @@ def _read(document: dict[str, Any]) -> Calibrator:
     kind: type[Calibrator] = entry.resolve()
     calibrator = kind()
     settings, learned = document["settings"], document["learned"]
-    if not isinstance(settings, dict) or set(settings) != set(calibrator.get_params()):
+    if not isinstance(settings, dict) or not isinstance(learned, dict):
+        raise ValueError("its parts do not fit together")
+    known_settings = calibrator.get_params()
+    settings = {name: kind.added[name] for name in known_settings if name in kind.added} | settings
+    learned = {name: kind.added[name] for name in kind.learned if name in kind.added} | learned
+    if set(settings) != set(known_settings):
         raise ValueError(f"settings {sorted(settings)} are not those of {kind.__name__}")
+    if set(learned) != set(kind.learned):
+        raise ValueError("its parts do not fit together")
     calibrator.set_params(**settings)
     calibrator.check_settings()
-    if not isinstance(learned, dict) or set(learned) != set(kind.learned):
-        raise ValueError("its parts do not fit together")
     for name, value in learned.items():
         setattr(calibrator, name, _number(name, value))
     calibrator.classes_ = np.arange(check_int("classes", document["classes"], 2, _MOST_CLASSES))
     calibrator.n_, calibrator.kind_ = check_int("n", document["n"], 1), document.get("kind")
+    names = document.get("names")  # which older files do not have
+    if names is not None and (len(names) != len(calibrator.classes_) or not all(isinstance(n, str) for n in names)):
+        raise ValueError("names must be a name for each class")
+    calibrator.names_ = None if names is None else tuple(names)
     if calibrator.kind_ not in (None, "logits", "probs"):
         raise ValueError(f"kind must be 'logits' or 'probs'; got {calibrator.kind_!r}")
     calibrator.check_learned()

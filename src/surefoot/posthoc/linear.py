@@ -1,7 +1,7 @@
 """Linear maps of logits or log-probabilities, then softmax: vector and matrix scaling, and Dirichlet calibration.
 
-All maps minimise the mean NLL of softmax(W x + b), which is convex in (W, b), from W = I, b = 0, in float64. Newton's
-method solves problems with few classes, L-BFGS the others. Off-diagonal and intercept regularisation (ODIR, Kull et al.
+All maps minimise the mean NLL of softmax(W x + b), which is convex in (W, b), in float64, by L-BFGS with a scale from
+the second derivative. Off-diagonal and intercept regularisation (ODIR, Kull et al.
 2019) keeps W near a diagonal matrix and b near 0, by adding l2 · Σ_{i≠j} W_ij² / (k (k − 1)) + l2 · Σ_j b_j² / k.
 
 Vector and matrix scaling take x = z / T with the temperature T, which is then multiplied into W. Both therefore start
@@ -11,30 +11,31 @@ where temperature scaling ends, and logits on another scale give the same map.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.optimize import minimize
-from scipy.special import logsumexp, softmax
+from scipy.special import logsumexp
+from torch import Tensor
 
 from surefoot.errors import BadInput
 from surefoot.posthoc.calibrator import Calibrator, Floats, check_shape
+from surefoot.posthoc.minimise import minimise
 from surefoot.posthoc.ovr import CLIP, check_every_class
 from surefoot.posthoc.temperature import Temperature
 from surefoot.predictions import Predictions
+from surefoot.threads import one_thread
 from surefoot.validation import check_int, check_positive
 
-__all__ = ["Dirichlet", "Matrix", "Vector"]
-
-Objective = Callable[[Floats], tuple[float, Floats]]
+__all__ = ["SMALL", "Dirichlet", "Matrix", "Path", "Vector", "mean_nll", "odir"]
 
 # Lower bound of a logit minus the largest logit of its row, in units of the temperature, because −inf has no linear
 # image; exp(−80) is 1.8e-35.
 LOWEST = -80.0
-_NEWTON_CLASSES = 12  # with more classes, the (k² + k)² second derivatives cost more time than they save
-_ROWS_SCALED_ALONE = 256  # with more classes, the k³ numbers of separate scales would be too many
+_WHOLE_CLASSES = 12  # with more classes, the (k² + k)² second derivatives cost more time than they save
+_SCALE_ROWS = 50  # rows for each class that the scale is computed from, with many classes
+_BLOCK_CLASSES = 256  # with more classes, the k³ numbers of separate blocks would be too many
+SMALL = 1 << 21  # features up to which threads cost more than they save
 _GRID = (1e4, 1e3, 1e2, 1e1, 1e0, 1e-1, 1e-2)
 
 
@@ -105,10 +106,10 @@ class Vector(_OfLogits):
         (x, temperature), k = self._cooled(p), p.classes
 
         def objective(theta: Floats) -> tuple[float, Floats]:
-            value, residual = _nll(x * theta[:k] + theta[k:], p.labels)
+            value, residual = mean_nll(x * theta[:k] + theta[k:], p.labels)
             return value, np.concatenate([np.vecdot(residual.T, x.T), residual.sum(axis=0)])
 
-        theta = _minimise(objective, np.concatenate([np.ones(k), np.zeros(k)]))
+        theta = minimise(objective, np.concatenate([np.ones(k), np.zeros(k)]))
         self.weight_, self.bias_ = theta[:k] / temperature, theta[k:]
 
     def check_learned(self) -> None:
@@ -148,29 +149,31 @@ class _Full(_Linear):
         check_shape("weight_", self.weight_, (k, k))
         check_shape("bias_", self.bias_, (k,))
 
-    def _fit_on(self, x: Floats, labels: NDArray[np.int64]) -> None:
-        self.l2_ = self._choose(x, labels) if isinstance(self.l2, str) else float(self.l2)
-        self.weight_, self.bias_ = _fit_full(x, labels, self.l2_, None, 1e-6)
+    def _fit_on(self, x: Floats, labels: NDArray[np.int64], scale: float) -> None:
+        path = Path(x, labels, scale)
+        self.l2_ = self._choose(path) if isinstance(self.l2, str) else float(self.l2)
+        theta = path.fit(odir(path.classes, self.l2_)).numpy()
+        self.weight_, self.bias_ = theta[:, :-1].copy(), theta[:, -1].copy()
 
-    def _choose(self, x: Floats, labels: NDArray[np.int64]) -> float:
-        """The strength with the lowest NLL over folds; every fold goes from strong to weak, warm-started."""
-        folds = int(self.folds)
-        if len(x) < 2 * folds:
+    def _choose(self, path: Path) -> float:
+        """The strength with the lowest NLL over folds, from strong to weak; every fold starts from its last optimum."""
+        folds, n = int(self.folds), len(path.labels)
+        if n < 2 * folds:
             return _GRID[0]
-        fold = np.random.default_rng(self.seed).permutation(len(x)) % folds
-        total = np.zeros(len(_GRID))
-        for test_fold in range(folds):
-            train, test = fold != test_fold, fold == test_fold
-            warm, lowest = None, np.inf
-            for index, l2 in enumerate(_GRID):
-                warm = _fit_full(x[train], labels[train], l2, warm, 1e-4)
-                value = _nll(x[test] @ warm[0].T + warm[1], labels[test])[0]
-                total[index] += value * test.sum()
-                if value > 1.02 * lowest:  # overfitting, which weaker penalties only increase
-                    total[index + 1 :] = np.inf
-                    break
-                lowest = min(lowest, value)
-        return _GRID[int(total.argmin())]
+        fold = np.random.default_rng(self.seed).permutation(n) % folds
+        parts = [(np.flatnonzero(fold != each), np.flatnonzero(fold == each)) for each in range(folds)]
+        warm: list[Tensor | None] = [None] * folds
+        totals: list[float] = []
+        for l2 in _GRID:
+            pull, total = odir(path.classes, l2), 0.0
+            for each, (train, test) in enumerate(parts):
+                theta = warm[each] = path.fit(pull, train, warm[each], 1e-4)
+                total += path.nll(theta, test) * len(test)
+            totals.append(total)
+            # Once the maps overfit, weaker penalties fit only worse.
+            if total > 1.02 * min(totals) or (totals[-3:] == sorted(set(totals[-3:])) and len(totals) > 2):
+                break
+        return _GRID[int(np.argmin(totals))]
 
     def number_of_parameters(self, classes: int) -> int:
         """Return k² + k."""
@@ -209,8 +212,9 @@ class Matrix(_Full, _OfLogits):
     method = "matrix"
 
     def _fit(self, p: Predictions) -> None:
-        x, temperature = self._cooled(p)
-        self._fit_on(x, p.labels)
+        with one_thread(len(p) * p.classes <= SMALL):
+            x, temperature = self._cooled(p)
+            self._fit_on(x, p.labels, 1.0)
         self.weight_ = self.weight_ / temperature
 
 
@@ -243,14 +247,23 @@ class Dirichlet(_Full):
     learned = ("weight_", "bias_")
 
     def _fit(self, p: Predictions) -> None:
-        self._fit_on(self._features(p), p.labels)
+        with one_thread(len(p) * p.classes <= SMALL):
+            self._fit_on(self._features(p), p.labels, 1 / Temperature().fit(p).temperature_)
 
     def _features(self, p: Predictions) -> Floats:
         return np.maximum(p.log_probs, np.log(CLIP))
 
 
-def _nll(z: Floats, labels: NDArray[np.int64]) -> tuple[float, Floats]:
-    """Mean NLL of logits (n, k), and its derivative (n, k) in them."""
+def mean_nll(z: Floats, labels: NDArray[np.int64]) -> tuple[float, Floats]:
+    """Compute the mean NLL and its derivative.
+
+    Args:
+        z: (n, k) logits.
+        labels: (n,) classes in 0..k−1.
+
+    Returns:
+        The mean, and its derivative (n, k) in the logits.
+    """
     rows = np.arange(len(z))
     z = z - z.max(axis=1, keepdims=True)
     e = np.exp(z)
@@ -262,108 +275,123 @@ def _nll(z: Floats, labels: NDArray[np.int64]) -> tuple[float, Floats]:
     return value, e
 
 
-def _fit_full(
-    x: Floats, labels: NDArray[np.int64], l2: float, start: tuple[Floats, Floats] | None, tol: float
-) -> tuple[Floats, Floats]:
-    k = x.shape[1]
-    off = l2 * (1.0 - np.eye(k)) / (k * (k - 1))
-    weight, bias = (np.eye(k), np.zeros(k)) if start is None else start
+class Path:
+    """Minimises the mean NLL of softmax(W x + b) plus a quadratic penalty, for several penalties and parts of the rows.
 
-    if k <= _NEWTON_CLASSES:
+    L-BFGS needs a well-conditioned problem: θ = (W, b) is scaled by the Cholesky factor of the second derivative,
+    including the penalty. The second derivative is computed once, of all rows at the start. With many classes it is
+    replaced by the blocks of the rows of θ, and with very many by one block for all of them.
 
-        def objective(theta: Floats) -> tuple[float, Floats]:
-            w, b = theta[: k * k].reshape(k, k), theta[k * k :]
-            value, residual = _nll(x @ w.T + b, labels)
-            value += float((off * w**2).sum() + l2 * (b**2).sum() / k)
-            slope_w, slope_b = residual.T @ x + 2 * off * w, residual.sum(axis=0) + 2 * l2 * b / k
-            return value, np.concatenate([slope_w.ravel(), slope_b])
-
-        diagonal = np.concatenate([2 * off.ravel(), np.full(k, 2 * l2 / k)])
-        theta = _newton(objective, lambda t: _curvature(x, t, diagonal), np.concatenate([weight.ravel(), bias]), tol)
-        return theta[: k * k].reshape(k, k), theta[k * k :]
-
-    # L-BFGS needs a well-conditioned problem: every row of (W, b) is scaled by the Cholesky factor of its block of the
-    # second derivative at the start, including the penalty.
-    wide = np.concatenate([x, np.ones((len(x), 1))], axis=1)
-    scale = _row_scales(wide, np.concatenate([2 * off, np.full((k, 1), 2 * l2 / k)], axis=1))
-
-    rows, goal, factor = torch.from_numpy(wide), torch.tensor(labels), torch.from_numpy(scale)
-    pull = torch.from_numpy(np.concatenate([off, np.full((k, 1), l2 / k)], axis=1))
-
-    def scaled(phi: Floats) -> tuple[float, Floats]:
-        theta = (factor.mT @ torch.from_numpy(phi).view(k, k + 1, 1))[:, :, 0]
-        log_probs = torch.log_softmax(rows @ theta.T, 1)
-        value = torch.nn.functional.nll_loss(log_probs, goal) + (pull * theta**2).sum()
-        residual = log_probs.exp_()
-        residual[torch.arange(len(rows)), goal] -= 1.0
-        slope = residual.T @ rows / len(rows) + 2 * pull * theta
-        return float(value), (factor @ slope[:, :, None]).numpy().ravel()
-
-    theta = np.concatenate([weight, bias[:, None]], axis=1)
-    phi = np.linalg.solve(scale.transpose(0, 2, 1), theta[:, :, None])[:, :, 0].astype(np.float64)
-    optimum: Floats = np.matvec(scale.transpose(0, 2, 1), _minimise(scaled, phi.ravel(), tol).reshape(k, k + 1))
-    return optimum[:, :k], optimum[:, k]
-
-
-def _row_scales(wide: Floats, penalty: Floats) -> Floats:
-    """(k or 1, k + 1, k + 1) inverse Cholesky factors of w_i X̃ᵀX̃/n + diag(penalty_i), w_i = mean p_i (1 − p_i).
-
-    With more than 256 classes, all rows share one factor of the mean.
+    Args:
+        x: (n, k) features.
+        labels: (n,) classes in 0..k−1.
+        scale: the start is W = scale · I, b = 0.
     """
-    p = softmax(wide[:, :-1], axis=1)
-    weight = np.maximum((p * (1 - p)).mean(axis=0), 1e-6)
-    if len(weight) > _ROWS_SCALED_ALONE:
-        weight, penalty = weight.mean(keepdims=True), penalty.mean(axis=0, keepdims=True)
-    gram = wide.T @ wide / len(wide)
-    blocks = weight[:, None, None] * gram
-    index = np.arange(len(gram))
-    blocks[:, index, index] += penalty + 1e-9 * np.trace(gram) / len(gram)
-    factors: Floats = np.linalg.inv(np.linalg.cholesky(blocks))
-    return factors
+
+    def __init__(self, x: Floats, labels: NDArray[np.int64], scale: float = 1.0) -> None:
+        self.classes = k = x.shape[1]
+        self.wide = torch.from_numpy(np.concatenate([x, np.ones((len(x), 1))], axis=1))
+        self.labels = torch.from_numpy(labels.copy())
+        self.centre = torch.eye(k, k + 1, dtype=torch.float64)
+        self.start = scale * self.centre
+        self.bends = self._second_derivative()
+
+    def _second_derivative(self) -> Tensor:
+        """(1, k² + k, k² + k), (k, k + 1, k + 1) or (1, k + 1, k + 1): Σ (diag(p) − p pᵀ) ⊗ x̃ x̃ᵀ / n or its blocks."""
+        n, k = len(self.wide), self.classes
+        p = torch.softmax(self.wide @ self.start.T, 1)
+        if k > _WHOLE_CLASSES:
+            # A scale needs no precision: single precision and a part of the rows suffice.
+            part = slice(None, None, max(1, n // (_SCALE_ROWS * k)))
+            rows, weight = self.wide[part].float(), (p * (1 - p))[part].float()
+            n = len(rows)
+            if k > _BLOCK_CLASSES:
+                weight = weight.mean(1, keepdim=True)
+            return torch.stack([rows.T @ (w[:, None] * rows) for w in weight.T]).double() / n
+        # Both terms as products of matrices: p_i x̃ for all classes i side by side.
+        products = (p[:, :, None] * self.wide[:, None, :]).reshape(n, -1)
+        matrix = -(products.T @ products)
+        own = (products.T @ self.wide).view(k, k + 1, k + 1)
+        for i in range(k):
+            block = slice(i * (k + 1), (i + 1) * (k + 1))
+            matrix[block, block] += own[i]
+        return matrix[None] / n
+
+    def _factor(self, pull: Tensor) -> Tensor:
+        """Inverse Cholesky factors of the second derivative with the penalty."""
+        penalty = 2 * pull
+        if len(self.bends) == 1:
+            penalty = penalty.reshape(1, -1) if self.classes <= _WHOLE_CLASSES else penalty.mean(0, keepdim=True)
+        matrix = self.bends.clone()
+        diagonal = matrix.diagonal(dim1=1, dim2=2)
+        # Adding a constant to a column of W changes only the penalty: a small multiple of the mean keeps these flat
+        # directions finite.
+        diagonal += penalty + 1e-6 * diagonal.mean(1, keepdim=True) + 1e-12
+        identity = torch.eye(matrix.shape[1], dtype=torch.float64)
+        factors: Tensor = torch.linalg.solve_triangular(torch.linalg.cholesky(matrix), identity, upper=False)
+        return factors
+
+    def fit(
+        self, pull: Floats, rows: NDArray[np.int64] | None = None, start: Tensor | None = None, tol: float | None = None
+    ) -> Tensor:
+        """Minimise for one penalty.
+
+        Args:
+            pull: (k, k + 1) penalties of the squares of (W − I, b).
+            rows: rows of the fit; None for all.
+            start: (k, k + 1) a W and b to start from.
+            tol: the search ends where no entry of the gradient in scaled θ is larger; None for 1e-7, or 1e-6 with many
+                classes.
+
+        Returns:
+            (k, k + 1) W and b side by side.
+        """
+        tol = tol or (1e-7 if self.classes <= _WHOLE_CLASSES else 1e-6)
+        penalty = torch.from_numpy(pull)
+        factor = self._factor(penalty)
+        shape = (len(factor), -1, 1) if len(factor) > 1 or self.classes <= _WHOLE_CLASSES else (self.classes, -1, 1)
+        begin = self.start if start is None else start
+        wide = self.wide if rows is None else self.wide[rows]
+        labels = self.labels if rows is None else self.labels[rows]
+        each = torch.arange(len(wide))
+
+        def theta_of(phi: Floats) -> Tensor:
+            return begin + (factor.mT @ torch.from_numpy(phi).view(shape)).view(begin.shape)
+
+        def objective(phi: Floats) -> tuple[float, Floats]:
+            theta = theta_of(phi)
+            log_probs = torch.log_softmax(wide @ theta.T, 1)
+            away = theta - self.centre
+            value = (penalty * away**2).sum() - log_probs[each, labels].mean()
+            residual = log_probs.exp_()
+            residual[each, labels] -= 1.0
+            slope = residual.T @ wide / len(wide) + 2 * penalty * away
+            return float(value), (factor @ slope.view(shape)).numpy().ravel()
+
+        return theta_of(minimise(objective, np.zeros(begin.numel()), tol))
+
+    def nll(self, theta: Tensor, rows: NDArray[np.int64]) -> float:
+        """Mean NLL of rows.
+
+        Args:
+            theta: (k, k + 1) W and b side by side.
+            rows: the rows.
+
+        Returns:
+            The mean.
+        """
+        return float(torch.nn.functional.cross_entropy(self.wide[rows] @ theta.T, self.labels[rows]))
 
 
-def _curvature(x: Floats, theta: Floats, penalty: Floats) -> Floats:
-    """(k² + k, k² + k) second derivative: mean over rows of (diag(p) − p pᵀ) ⊗ x̃ x̃ᵀ, x̃ = (x, 1), plus the penalty."""
-    n, k = x.shape
-    p = softmax(x @ theta[: k * k].reshape(k, k).T + theta[k * k :], axis=1)
-    wide = np.concatenate([x, np.ones((n, 1))], axis=1)
-    blocks = np.empty((k, k + 1, k, k + 1))
-    for i in range(k):
-        for j in range(i, k):
-            weight = p[:, i] * ((i == j) - p[:, j])
-            blocks[i, :, j] = blocks[j, :, i] = wide.T @ (weight[:, None] * wide) / n
-    # Reorder from rows of (W, b) to all of W, followed by b.
-    order = np.arange(k * (k + 1)).reshape(k, k + 1)
-    flat = np.concatenate([order[:, :k].ravel(), order[:, k]])
-    matrix: Floats = blocks.reshape(k * (k + 1), -1)[np.ix_(flat, flat)] + np.diag(penalty)
-    return matrix
+def odir(classes: int, l2: float) -> Floats:
+    """Compute the penalties of off-diagonal and intercept regularisation (ODIR).
 
+    Args:
+        classes: number of classes k.
+        l2: strength of the regularisation.
 
-def _newton(objective: Objective, curvature: Callable[[Floats], Floats], theta: Floats, tol: float) -> Floats:
-    """Newton's method with step halving, for a convex objective."""
-    value, slope = objective(theta)
-    for _ in range(100):
-        if np.abs(slope).max() <= tol:
-            break
-        matrix = curvature(theta)
-        # Adding a constant to a column of W changes only the penalty: a small multiple of the trace keeps the step
-        # finite in these flat directions.
-        matrix[np.diag_indices_from(matrix)] += 1e-10 * np.trace(matrix) / len(matrix)
-        step = np.linalg.solve(matrix, slope)
-        gain, size = float(slope @ step), 1.0
-        while size > 1e-6:
-            new_value, new_slope = objective(theta - size * step)
-            if new_value <= value - 1e-4 * size * gain:
-                break
-            size /= 2
-        else:
-            break  # rounding: no smaller step lowers the objective
-        theta, value, slope = theta - size * step, new_value, new_slope
-    return theta
-
-
-def _minimise(objective: Objective, start: Floats, tol: float = 1e-8) -> Floats:
-    # The search ends when a step gains less than a thousandth of the tolerance; the NLL itself is known to 1/√n only.
-    options = {"maxiter": 2000, "maxfun": 4000, "gtol": tol, "ftol": 1e-3 * tol, "maxcor": 20}
-    theta: Floats = minimize(objective, start, jac=True, method="L-BFGS-B", options=options).x
-    return theta
+    Returns:
+        (k, k + 1) penalties of the squares of W − I and b; those of the diagonal are 0.
+    """
+    off = (1.0 - np.eye(classes)) / (classes * (classes - 1))
+    return l2 * np.concatenate([off, np.full((classes, 1), 1 / classes)], axis=1)

@@ -4,6 +4,8 @@ The modules consist of plain tensor operations in float64, cast back to the dtyp
 traced, scripted and exported.
 """
 
+import math
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -17,6 +19,7 @@ from surefoot.posthoc.identity import Identity
 from surefoot.posthoc.linear import Dirichlet, Matrix, Vector
 from surefoot.posthoc.ovr import CLIP, Beta, Platt
 from surefoot.posthoc.registry import CALIBRATORS
+from surefoot.posthoc.structured import StructuredMatrix, StructuredVector
 from surefoot.posthoc.tables import Isotonic, Tables
 from surefoot.posthoc.temperature import Temperature
 from surefoot.registry import resolve
@@ -46,7 +49,7 @@ def module_of(calibrator: Calibrator) -> nn.Module:
     if entry is None or entry.module is None:
         raise BadInput(f"{type(calibrator).__name__} has no module")
     module: nn.Module = resolve(entry.module)(calibrator)
-    return module
+    return _Mixed(module, calibrator.uniform_) if calibrator.uniform_ else module
 
 
 def temperature_module(calibrator: Identity | Temperature) -> nn.Module:
@@ -64,14 +67,19 @@ def affine_module(calibrator: Vector | Matrix | Dirichlet) -> nn.Module:
     return _Affine(calibrator)
 
 
+def structured_module(calibrator: StructuredVector | StructuredMatrix) -> nn.Module:
+    """The module of structured vector or matrix scaling."""
+    return _Structured(calibrator)
+
+
 def logistic_module(calibrator: Platt | Beta) -> nn.Module:
-    """The module of a calibrator that maps probabilities one by one through logistic curves."""
-    return _OneVsRest(_Logistic(calibrator))
+    """The module of a calibrator that maps log-probabilities one by one through logistic curves."""
+    return _Logistic(calibrator)
 
 
 def table_module(calibrator: Tables) -> nn.Module:
     """The module of a calibrator that maps probabilities one by one through tables."""
-    return _OneVsRest(_Lookup(calibrator))
+    return _Table(calibrator)
 
 
 def _buffer(values: object) -> Tensor:
@@ -87,6 +95,38 @@ class _Scaled(nn.Module):
 
     def forward(self, logits: Tensor) -> Tensor:
         return torch.log_softmax(logits.double() / self.temperature, 1).to(logits.dtype)
+
+
+class _Mixed(nn.Module):
+    """A module whose result is mixed with the uniform distribution."""
+
+    def __init__(self, inner: nn.Module, share: float) -> None:
+        super().__init__()
+        self.inner, self.share = inner, share
+
+    def forward(self, logits: Tensor) -> Tensor:
+        return _mixed(self.inner(logits.double()), self.share).to(logits.dtype)
+
+
+def _mixed(log_probs: Tensor, share: float) -> Tensor:
+    flat = torch.full_like(log_probs, math.log(share) - math.log(log_probs.shape[1]))
+    return torch.logaddexp(log_probs + math.log1p(-share), flat)
+
+
+class _Structured(nn.Module):
+    weight: Tensor
+    bias: Tensor
+
+    def __init__(self, calibrator: StructuredVector | StructuredMatrix) -> None:
+        super().__init__()
+        weight = np.asarray(calibrator.weight_)
+        self.register_buffer("weight", _buffer(np.diag(weight) if weight.ndim == 1 else weight))
+        self.register_buffer("bias", _buffer(calibrator.bias_))
+        self.cooled = _Mixed(_Scaled(calibrator.temperature_), calibrator.share_)
+
+    def forward(self, logits: Tensor) -> Tensor:
+        x = self.cooled(logits.double())
+        return torch.log_softmax(x @ self.weight.T + self.bias, 1).to(logits.dtype)
 
 
 class _Ensemble(nn.Module):
@@ -132,39 +172,47 @@ class _Affine(nn.Module):
         return torch.log_softmax(x @ self.weight.T + self.bias, 1).to(logits.dtype)
 
 
-class _OneVsRest(nn.Module):
-    """Probabilities that are mapped one by one, then divided by the sum of their row."""
-
-    def __init__(self, curves: nn.Module) -> None:
-        super().__init__()
-        self.curves = curves
-
-    def forward(self, logits: Tensor) -> Tensor:
-        probs = torch.softmax(logits.double(), 1)
-        if probs.shape[1] == 2:
-            one = self.curves(probs[:, 1:])
-            return torch.log(torch.cat([1 - one, one], 1)).to(logits.dtype)
-        mapped = self.curves(probs)
-        total = mapped.sum(1, keepdim=True)
-        normalised = torch.where(total > 0, mapped / torch.where(total > 0, total, torch.ones_like(total)), probs)
-        return torch.log(normalised).to(logits.dtype)
-
-
 class _Logistic(nn.Module):
+    """Logistic curves of ln p and ln (1 − p), divided by the sum of the row."""
+
     coefficients: Tensor
 
     def __init__(self, calibrator: Platt | Beta) -> None:
         super().__init__()
         coefficients = np.asarray(calibrator.coefficients_)
-        if isinstance(calibrator, Platt):  # a (ln p − ln(1 − p)) + b
+        self.of_odds = isinstance(calibrator, Platt)
+        if self.of_odds:
             coefficients = coefficients[:, [0, 0, 1]]
         self.register_buffer("coefficients", _buffer(coefficients))
-        self.clip = CLIP
+        self.clips, self.clip = calibrator.limit_ == 0, CLIP
+        self.limit = float(calibrator.limit_)
 
-    def forward(self, probs: Tensor) -> Tensor:
-        clipped = torch.clamp(probs, self.clip, 1 - self.clip)
+    def forward(self, logits: Tensor) -> Tensor:
+        log_probs = torch.log_softmax(logits.double(), 1)
+        two = log_probs.shape[1] == 2
+        if self.clips:
+            probs = torch.clamp(log_probs.exp(), self.clip, 1 - self.clip)
+            first, rest = probs.log(), (-probs).log1p()
+        elif two:
+            first, rest = log_probs, log_probs.flip(1)
+        else:
+            top = torch.zeros_like(log_probs).scatter(1, log_probs.argmax(1, keepdim=True), 1.0) > 0
+            others = torch.where(top, torch.full_like(log_probs, -torch.inf), log_probs)
+            first, rest = log_probs, torch.where(top, others.logsumexp(1, keepdim=True), (-others.exp()).log1p())
+        if two:
+            first, rest = first[:, 1:], rest[:, 1:]
         c = self.coefficients
-        return torch.sigmoid(torch.log(clipped) * c[:, 0] - torch.log1p(-clipped) * c[:, 1] + c[:, 2])
+        if self.of_odds:
+            x = self.finite(first - rest) * c[:, 0] + c[:, 2]
+        else:
+            x = self.finite(first) * c[:, 0] + self.finite(-rest) * c[:, 1] + c[:, 2]
+        mapped = torch.nn.functional.logsigmoid(x)
+        if two:
+            return torch.cat([torch.nn.functional.logsigmoid(-x), mapped], 1).to(logits.dtype)
+        return torch.log_softmax(mapped, 1).to(logits.dtype)
+
+    def finite(self, values: Tensor) -> Tensor:
+        return torch.where(torch.isinf(values), torch.sign(values) * self.limit, values)
 
 
 def _places(knots: Tensor, p: Tensor) -> Tensor:
@@ -178,17 +226,23 @@ def _places(knots: Tensor, p: Tensor) -> Tensor:
         return torch.searchsorted(knots, p)
 
 
-class _Lookup(nn.Module):
+class _Table(nn.Module):
+    """Tables of single probabilities, divided by the sum of the row."""
+
     knots: Tensor
     values: Tensor
     last: Tensor
 
     def __init__(self, calibrator: Tables) -> None:
         super().__init__()
-        self.steps, self.isotonic = calibrator.steps, isinstance(calibrator, Isotonic)
+        self.steps = calibrator.steps
+        self.old_weight = float(getattr(calibrator, "old_weight_", 0.0))
+        self.old_isotonic = isinstance(calibrator, Isotonic) and self.old_weight == 0
         tables = calibrator.tables()
         classes = len(calibrator.classes_)
-        if len(tables) == 1 and classes > 2:
+        pooled = isinstance(calibrator, Isotonic) and calibrator.pooled and not self.old_isotonic
+        self.complement = classes == 2 and not pooled
+        if len(tables) == 1 and not self.complement:
             tables = tables * classes
         longest = max(len(knots) for knots, _ in tables)
         # Tables are padded to one length: padding knots are never reached, padding values repeat the last value.
@@ -201,7 +255,24 @@ class _Lookup(nn.Module):
         self.register_buffer("values", _buffer(values))
         self.register_buffer("last", torch.tensor([len(x) - 1 for x, _ in tables]))
 
-    def forward(self, probs: Tensor) -> Tensor:
+    def forward(self, logits: Tensor) -> Tensor:
+        log_probs = torch.log_softmax(logits.double(), 1)
+        probs = log_probs.exp()
+        if self.complement:
+            second = self.image(probs[:, 1:])
+            image = torch.cat([1 - second, second], 1)
+        else:
+            image = self.image(probs)
+        if self.old_weight > 0:
+            mixed = image * (1 - self.old_weight) + probs * self.old_weight
+            # In logarithms, probabilities that would round to 0 stay apart.
+            mapped = torch.where(image > 0, mixed.log(), log_probs + math.log(self.old_weight))
+            return torch.log_softmax(mapped, 1).to(logits.dtype)
+        total = image.sum(1, keepdim=True)
+        normalised = torch.where(total > 0, image / torch.where(total > 0, total, torch.ones_like(total)), probs)
+        return torch.log(normalised).to(logits.dtype)
+
+    def image(self, probs: Tensor) -> Tensor:
         p = probs.T.contiguous()
         at = _places(self.knots, p)
         if self.steps:
@@ -215,6 +286,6 @@ class _Lookup(nn.Module):
         wide = x1 > x0
         share = torch.where(wide, (p - x0) / torch.where(wide, x1 - x0, torch.ones_like(x0)), torch.ones_like(p))
         image = y0 + torch.clamp(share, 0, 1) * (y1 - y0)
-        if self.isotonic:
+        if self.old_isotonic:
             image = torch.clamp(image + 1e-9 * p, max=1.0)
         return image.T

@@ -5,23 +5,26 @@ With two classes, one map of the second class's probability suffices; the first 
 
 from __future__ import annotations
 
-import warnings
 from abc import abstractmethod
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import LinAlgWarning
-from scipy.special import expit
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression
+from scipy.special import expit, log_expit, logsumexp
 
 from surefoot.errors import BadInput
 from surefoot.posthoc.calibrator import Calibrator, Floats, check_shape
+from surefoot.posthoc.minimise import newton
 from surefoot.predictions import Predictions
+from surefoot.validation import check_positive
 
-__all__ = ["CLIP", "Beta", "OneVsRest", "Platt", "check_every_class", "maps_of"]
+__all__ = ["CLIP", "Beta", "OneVsRest", "Platt", "check_every_class", "log_columns", "log_normalised", "maps_of"]
 
-CLIP = 1e-12  # smallest probability before a logarithm, as in the authors' code
+# Smallest probability before a logarithm, as in the authors' code. Only zeros are replaced: `Predictions` holds the
+# logarithms of all other probabilities exactly.
+CLIP = 1e-12
+_RIDGE = 1e-10  # as in the authors' code
+_LARGEST = 1e150  # the product with a coefficient must stay finite
 
 
 class OneVsRest(Calibrator):
@@ -29,32 +32,78 @@ class OneVsRest(Calibrator):
 
     Args:
         scores: what arrays hold, ``"logits"`` or ``"probs"``; without effect on `Predictions`.
+
+    Attributes:
+        limit_: size of the logarithm that stands for an infinite one; 0 in maps of old files, whose probabilities are
+            clipped at 10⁻¹².
     """
 
-    @abstractmethod
-    def _fit_classes(self, probs: Floats, targets: NDArray[np.bool_]) -> None:
-        """Learn a map for each column of ``probs`` (n, c), whose rows are of that class where ``targets`` is true."""
+    added: ClassVar[dict[str, Any]] = {"limit_": 0.0}
+    limit_: float
 
     @abstractmethod
-    def _map_classes(self, probs: Floats) -> Floats:
-        """(n, c) mapped columns."""
+    def _fit_classes(self, log_probs: Floats, log_rest: Floats, targets: NDArray[np.bool_]) -> None:
+        """Learn a map for each column of ln p and ln (1 − p) (n, c); rows are of that class where ``targets`` holds."""
+
+    @abstractmethod
+    def _map_classes(self, log_probs: Floats, log_rest: Floats) -> tuple[Floats, Floats]:
+        """(n, c) logarithms of the mapped columns, and of one minus them."""
 
     def _fit(self, p: Predictions) -> None:
         check_every_class(self.method, p)
-        probs, targets = p.probs, p.labels[:, None] == np.arange(p.classes)
-        self._fit_classes(*((probs[:, 1:], targets[:, 1:]) if p.classes == 2 else (probs, targets)))
+        log_probs, log_rest = log_columns(p)
+        targets = p.labels[:, None] == np.arange(p.classes)
+        first = 1 if p.classes == 2 else 0
+        self._fit_classes(log_probs[:, first:], log_rest[:, first:], targets[:, first:])
 
     def _map(self, p: Predictions) -> tuple[Floats, str]:
-        probs = p.probs
-        return normalised(self._map_classes(probs[:, 1:] if p.classes == 2 else probs), probs), "probs"
+        log_probs, log_rest = log_columns(p) if self.limit_ > 0 else _clipped_columns(p)
+        if p.classes == 2:
+            second, first = self._map_classes(log_probs[:, 1:], log_rest[:, 1:])
+            return np.concatenate([first, second], axis=1), "logits"
+        return log_normalised(self._map_classes(log_probs, log_rest)[0], log_probs), "logits"
 
 
-def normalised(mapped: Floats, probs: Floats) -> Floats:
-    """Rows of ``mapped`` (n, k) divided by their sums, or (n, 1) and its complement; ``probs`` for rows of zeros."""
-    if mapped.shape[1] == 1:
-        return np.concatenate([1 - mapped, mapped], axis=1)
-    total = mapped.sum(axis=1, keepdims=True)
-    return np.where(total > 0, mapped / np.where(total > 0, total, 1), probs)
+def log_columns(p: Predictions) -> tuple[Floats, Floats]:
+    """Compute the logarithms of all probabilities, and of one minus them.
+
+    Args:
+        p: predictions.
+
+    Returns:
+        (n, k) ln p and ln (1 − p), both accurate where p rounds to 0 or 1.
+    """
+    log_probs = p.log_probs
+    if p.classes == 2:
+        return log_probs, log_probs[:, ::-1].copy()
+    rows, top = np.arange(len(p)), log_probs.argmax(axis=1)
+    others = log_probs.copy()
+    others[rows, top] = -np.inf
+    with np.errstate(divide="ignore"):
+        log_rest = np.log1p(-np.exp(others))
+        log_rest[rows, top] = logsumexp(others, axis=1)
+    return log_probs, log_rest
+
+
+def _clipped_columns(p: Predictions) -> tuple[Floats, Floats]:
+    """(n, k) ln p and ln (1 − p) of clipped probabilities, to which maps of old files were fitted."""
+    clipped = np.clip(p.probs, CLIP, 1 - CLIP)
+    return np.log(clipped), np.log1p(-clipped)
+
+
+def log_normalised(mapped: Floats, log_probs: Floats) -> Floats:
+    """Divide mapped probabilities by the sum of their row, all in logarithms.
+
+    Args:
+        mapped: (n, k) logarithms of the mapped probabilities.
+        log_probs: (n, k) logarithms of the old probabilities, for rows whose mapped probabilities are all 0.
+
+    Returns:
+        (n, k) logarithms of probabilities that sum to 1.
+    """
+    total = logsumexp(mapped, axis=1, keepdims=True)
+    possible = total > -np.inf
+    return np.where(possible, mapped - np.where(possible, total, 0.0), log_probs)
 
 
 def maps_of(classes: int) -> int:
@@ -97,6 +146,7 @@ class Platt(OneVsRest):
 
     Attributes:
         coefficients_: (c, 2) a and b of every class; with two classes, of the second class only.
+        limit_: size of the log-odds that stand for a probability of 0 or 1; 0 in maps of old files.
 
     Example:
         >>> p = Predictions([[4.0, 0.0]] * 10 + [[0.0, 4.0]] * 10, [0] * 8 + [1] * 2 + [1] * 8 + [0] * 2)
@@ -109,23 +159,26 @@ class Platt(OneVsRest):
     """
 
     method = "platt"
-    learned = ("coefficients_",)
+    learned = ("coefficients_", "limit_")
 
-    def _fit_classes(self, probs: Floats, targets: NDArray[np.bool_]) -> None:
+    def _fit_classes(self, log_probs: Floats, log_rest: Floats, targets: NDArray[np.bool_]) -> None:
+        self.limit_ = _limit(log_probs, log_rest)
+        odds = _finite(log_probs - log_rest, self.limit_)
         coefficients = []
-        for column, target in zip(probs.T, targets.T, strict=True):
+        for column, target in zip(odds.T, targets.T, strict=True):
             positive, n = int(target.sum()), len(target)
             goal = np.where(target, (positive + 1) / (positive + 2), 1 / (n - positive + 2))
-            coefficients.append(_logistic(_log_odds(column)[:, None], goal))
+            coefficients.append(fit_logistic(column[:, None], goal))
         self.coefficients_: Floats = np.array(coefficients)
 
-    def _map_classes(self, probs: Floats) -> Floats:
+    def _map_classes(self, log_probs: Floats, log_rest: Floats) -> tuple[Floats, Floats]:
         a, b = self.coefficients_.T
-        return _sigmoid(_log_odds(probs) * a + b)
+        return _log_sigmoids(_finite(log_probs - log_rest, self.limit_) * a + b)
 
     def check_learned(self) -> None:
         """Check that every map has two coefficients."""
         check_shape("coefficients_", self.coefficients_, (maps_of(len(self.classes_)), 2))
+        _check_limit(self.limit_)
 
     def number_of_parameters(self, classes: int) -> int:
         """Return 2 for every map."""
@@ -142,6 +195,7 @@ class Beta(OneVsRest):
 
     Attributes:
         coefficients_: (m, 3) a, b and c of every class; with two classes, of the second class only.
+        limit_: size of the logarithm that stands for the logarithm of 0; 0 in maps of old files.
 
     Example:
         >>> p = Predictions([[4.0, 0.0]] * 10 + [[0.0, 4.0]] * 10, [0] * 8 + [1] * 2 + [1] * 8 + [0] * 2)
@@ -154,14 +208,15 @@ class Beta(OneVsRest):
     """
 
     method = "beta"
-    learned = ("coefficients_",)
+    learned = ("coefficients_", "limit_")
 
-    def _fit_classes(self, probs: Floats, targets: NDArray[np.bool_]) -> None:
+    def _fit_classes(self, log_probs: Floats, log_rest: Floats, targets: NDArray[np.bool_]) -> None:
+        self.limit_ = _limit(log_probs, log_rest)
         coefficients = []
-        for column, target in zip(probs.T, targets.T, strict=True):
-            features, kept = _beta_features(column), [0, 1]
+        for first, second, target in zip(log_probs.T, log_rest.T, targets.T, strict=True):
+            features, kept = _finite(np.stack([first, -second], axis=1), self.limit_), [0, 1]
             while True:
-                *slopes, offset = _logistic(features[:, kept], target.astype(np.float64))
+                *slopes, offset = fit_logistic(features[:, kept], target.astype(np.float64))
                 negative = [place for place, slope in enumerate(slopes) if slope < 0]
                 if not negative:
                     break
@@ -171,52 +226,67 @@ class Beta(OneVsRest):
             coefficients.append(full)
         self.coefficients_: Floats = np.array(coefficients)
 
-    def _map_classes(self, probs: Floats) -> Floats:
+    def _map_classes(self, log_probs: Floats, log_rest: Floats) -> tuple[Floats, Floats]:
         a, b, c = self.coefficients_.T
-        features = _beta_features(probs)
-        return _sigmoid(features[..., 0] * a + features[..., 1] * b + c)
+        first, second = _finite(log_probs, self.limit_), _finite(-log_rest, self.limit_)
+        return _log_sigmoids(first * a + second * b + c)
 
     def check_learned(self) -> None:
         """Check that every map has three coefficients."""
         check_shape("coefficients_", self.coefficients_, (maps_of(len(self.classes_)), 3))
+        _check_limit(self.limit_)
 
     def number_of_parameters(self, classes: int) -> int:
         """Return 3 for every map."""
         return 3 * maps_of(classes)
 
 
-def _log_odds(probs: Floats) -> Floats:
-    clipped = np.clip(probs, CLIP, 1 - CLIP)
-    odds: Floats = np.log(clipped) - np.log1p(-clipped)
-    return odds
+def _check_limit(limit: Any) -> None:
+    if limit != 0:
+        check_positive("limit_", limit)
 
 
-def _beta_features(probs: Floats) -> Floats:
-    clipped = np.clip(probs, CLIP, 1 - CLIP)
-    return np.stack([np.log(clipped), -np.log1p(-clipped)], axis=-1)
+def _limit(log_probs: Floats, log_rest: Floats) -> float:
+    """The size that stands for an infinite logarithm: that of the smallest probability, at most 1e-12."""
+    both = np.concatenate([log_probs.ravel(), log_rest.ravel()])
+    return float(min(max(-np.log(CLIP), -both[np.isfinite(both)].min(initial=0.0)), _LARGEST))
 
 
-def _sigmoid(x: Floats) -> Floats:
-    value: Floats = expit(x)
-    return value
+def _finite(values: Floats, limit: float) -> Floats:
+    """``values`` with ±``limit`` in place of infinities."""
+    return np.where(np.isinf(values), np.copysign(limit, values), values)
 
 
-def _logistic(features: Floats, goal: Floats) -> Floats:
-    """Coefficients (m + 1,) of the logistic regression on targets in [0, 1], the intercept last."""
+def _log_sigmoids(x: Floats) -> tuple[Floats, Floats]:
+    """Ln σ(x) and ln σ(−x)."""
+    return log_expit(x), log_expit(-x)
+
+
+def fit_logistic(features: Floats, goal: Floats) -> Floats:
+    """Fit a logistic regression on targets in [0, 1] by Newton's method.
+
+    Args:
+        features: (n, m) finite features.
+        goal: (n,) targets.
+
+    Returns:
+        (m + 1,) coefficients, the intercept last.
+    """
     n, m = features.shape
-    if m == 0:
-        share = float(np.clip(goal.mean(), CLIP, 1 - CLIP))
-        return np.array([np.log(share / (1 - share))])
-    # A target between 0 and 1 becomes two weighted rows, one with target 1 and one with target 0.
-    weights = np.concatenate([goal, 1 - goal])
-    used = weights > 0
-    # C as in the authors' code: just enough regularisation to keep the coefficients of separable data finite.
-    model = LogisticRegression(C=1e10, solver="newton-cholesky", max_iter=200, tol=1e-8)
-    scale = np.maximum(np.abs(features).max(axis=0), 1e-300)
-    rows = np.concatenate([features, features])[used] / scale
-    with warnings.catch_warnings():
-        # Separable rows have no optimum; the curve at which the solver stops is steep enough.
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        warnings.simplefilter("ignore", LinAlgWarning)
-        model.fit(rows, np.repeat([1, 0], n)[used], sample_weight=weights[used])
-    return np.append(model.coef_[0] / scale, model.intercept_)
+    scale = np.maximum(np.abs(features).max(axis=0, initial=0.0), 1e-300)
+    rows = np.concatenate([features / scale, np.ones((n, 1))], axis=1)
+    # Just enough regularisation to keep the coefficients of separable data finite.
+    ridge = np.full(m + 1, _RIDGE / n)
+
+    def objective(theta: Floats) -> tuple[float, Floats]:
+        x = rows @ theta
+        value = float((np.logaddexp(0.0, x) - goal * x).mean() + 0.5 * (ridge * theta**2).sum())
+        return value, rows.T @ (expit(x) - goal) / n + ridge * theta
+
+    def curvature(theta: Floats) -> Floats:
+        q = expit(rows @ theta)
+        matrix: Floats = rows.T @ ((q * (1 - q))[:, None] * rows) / n + np.diag(ridge)
+        return matrix
+
+    theta = newton(objective, curvature, np.zeros(m + 1), 1e-12)
+    return np.append(theta[:m] / scale, theta[m])

@@ -7,7 +7,9 @@ value beyond the last knot.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from numbers import Real
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +18,8 @@ from sklearn.isotonic import IsotonicRegression
 
 from surefoot.errors import BadInput
 from surefoot.metrics.bins import bin_edges, bin_of, check_bins
-from surefoot.posthoc.calibrator import Floats
-from surefoot.posthoc.ovr import OneVsRest, maps_of
+from surefoot.posthoc.calibrator import Calibrator, Floats, check_share, keep_predicted
+from surefoot.posthoc.ovr import check_every_class, log_normalised, maps_of
 from surefoot.predictions import Predictions
 from surefoot.validation import check_int
 
@@ -26,7 +28,7 @@ __all__ = ["BBQ", "Histogram", "Isotonic", "Tables"]
 Table = tuple[Floats, Floats]
 
 
-class Tables(OneVsRest):
+class Tables(Calibrator):
     """Base class of the maps by tables.
 
     Args:
@@ -40,8 +42,26 @@ class Tables(OneVsRest):
         value_starts_: (c + 1,) where the values of every class begin, and the total number.
     """
 
-    learned = ("knots_", "values_", "knot_starts_", "value_starts_")
+    learned: ClassVar[tuple[str, ...]] = ("knots_", "values_", "knot_starts_", "value_starts_")
     steps = True
+
+    @abstractmethod
+    def _fit_tables(self, probs: Floats, targets: NDArray[np.bool_]) -> None:
+        """Learn a table for each column of ``probs`` (n, c), whose rows are of that class where ``targets`` is true."""
+
+    def _fit(self, p: Predictions) -> None:
+        check_every_class(self.method, p)
+        first = 1 if p.classes == 2 else 0
+        self._fit_tables(p.probs[:, first:], (p.labels[:, None] == np.arange(p.classes))[:, first:])
+
+    def _map(self, p: Predictions) -> tuple[Floats, str]:
+        probs = p.probs
+        if p.classes == 2 and len(self.tables()) == 1:
+            mapped = self._look_up(probs[:, 1:])
+            return np.concatenate([1 - mapped, mapped], axis=1), "probs"
+        mapped = self._look_up(probs)
+        total = mapped.sum(axis=1, keepdims=True)
+        return np.where(total > 0, mapped / np.where(total > 0, total, 1), probs), "probs"
 
     def _keep(self, tables: list[Table]) -> None:
         self.knots_: Floats = np.concatenate([knots for knots, _ in tables])
@@ -75,7 +95,7 @@ class Tables(OneVsRest):
     def _tables_for(self, classes: int) -> int:
         return maps_of(classes)
 
-    def _map_classes(self, probs: Floats) -> Floats:
+    def _look_up(self, probs: Floats) -> Floats:
         mapped = np.empty_like(probs)
         tables = self.tables()
         for c in range(probs.shape[1]):
@@ -90,17 +110,21 @@ class Tables(OneVsRest):
 class Isotonic(Tables):
     """Isotonic regression of the probability of every class, or one regression for all classes.
 
-    Ties are broken by the old probabilities: the map adds 10⁻⁹ p.
+    With the regression g of n rows, the map is (n g(p) + p)/(n + 1). The map rises strictly, and gives probability 0 to
+    no class that had a higher probability before.
 
     Args:
         pooled: learn one map for all classes from all n·k probabilities (IRM). The one map keeps the order of the
-            classes, up to ties that are broken by the old probabilities.
+            classes, so that no predicted class changes.
         scores: what arrays hold, ``"logits"`` or ``"probs"``; without effect on `Predictions`.
+
+    Attributes:
+        old_weight_: the weight 1/(n + 1) of the old probability; 0 in maps of old files, which add 10⁻⁹ p.
 
     Example:
         >>> p = Predictions([[4.0, 0.0]] * 10 + [[0.0, 4.0]] * 10, [0] * 8 + [1] * 2 + [1] * 9 + [0])
-        >>> Isotonic().fit(p).apply(p).probs[[0, -1]].round(6).tolist()
-        [[0.8, 0.2], [0.1, 0.9]]
+        >>> Isotonic().fit(p).apply(p).probs[[0, -1]].round(4).tolist()
+        [[0.8087, 0.1913], [0.0961, 0.9039]]
 
     References:
         Zadrozny & Elkan (2002), "Transforming Classifier Scores into Accurate Multiclass Probability Estimates".
@@ -109,6 +133,8 @@ class Isotonic(Tables):
     """
 
     method = "isotonic"
+    learned = (*Tables.learned, "old_weight_")
+    added: ClassVar[dict[str, Any]] = {"old_weight_": 0.0}
     steps = False
 
     def __init__(self, pooled: bool = False, scores: str = "logits") -> None:
@@ -124,27 +150,54 @@ class Isotonic(Tables):
     def _tables_for(self, classes: int) -> int:
         return 1 if self.pooled else super()._tables_for(classes)
 
+    def check_learned(self) -> None:
+        """Check the tables, and that ``old_weight_`` is a share below 1."""
+        super().check_learned()
+        check_share("old_weight_", self.old_weight_)
+
     def _fit(self, p: Predictions) -> None:
+        self.old_weight_ = 1 / (len(p) + 1)
         if self.pooled:
             targets = p.labels[:, None] == np.arange(p.classes)
-            self._fit_classes(p.probs.reshape(-1, 1), targets.reshape(-1, 1))
+            self._fit_tables(p.probs.reshape(-1, 1), targets.reshape(-1, 1))
         else:
             super()._fit(p)
 
-    def _fit_classes(self, probs: Floats, targets: NDArray[np.bool_]) -> None:
+    def _fit_tables(self, probs: Floats, targets: NDArray[np.bool_]) -> None:
         tables = []
         for column, target in zip(probs.T, targets.T, strict=True):
             model = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip").fit(column, target)
             tables.append((model.X_thresholds_, model.y_thresholds_))
         self._keep(tables)
 
-    def _map_classes(self, probs: Floats) -> Floats:
-        # The old probability breaks ties and keeps positive probabilities above 0; 1e-9 is that of Zhang et al.
-        return np.minimum(super()._map_classes(probs) + 1e-9 * probs, 1.0)
+    def _map(self, p: Predictions) -> tuple[Floats, str]:
+        if self.old_weight_ == 0:
+            return super()._map(p)
+        # In logarithms, probabilities that would round to 0 stay apart.
+        probs, log_probs = p.probs, p.log_probs
+        if p.classes == 2 and not self.pooled:
+            second = super()._look_up(probs[:, 1:])
+            return self._mixed(np.concatenate([1 - second, second], axis=1), log_probs), "logits"
+        mapped = log_normalised(self._mixed(super()._look_up(probs), log_probs), log_probs)
+        return (keep_predicted(mapped, p) if self.pooled else mapped), "logits"
+
+    def _mixed(self, image: Floats, log_probs: Floats) -> Floats:
+        """Logarithm of the mixture of ``image`` and the old probabilities."""
+        with np.errstate(divide="ignore"):
+            log_image = np.log(np.clip(image, 0.0, 1.0))
+        mixed: Floats = np.logaddexp(log_image + np.log1p(-self.old_weight_), log_probs + np.log(self.old_weight_))
+        return mixed
+
+    def _look_up(self, probs: Floats) -> Floats:
+        # Maps of old files: the old probability breaks ties; 1e-9 is that of Zhang et al.
+        return np.minimum(super()._look_up(probs) + 1e-9 * probs, 1.0)
 
 
 class Histogram(Tables):
     """Histogram binning: the frequency of the class in every bin of equal width; an empty bin keeps its middle.
+
+    With n rows, h hits and the mean probability m in a bin, the value is (h + 2 m)/(n + 2). With N rows in all, m is at
+    least 1/(k (N + 1))² and at most 1 minus that. No value is therefore 0 or 1.
 
     Args:
         bins: number of bins, from 1 to 10,000.
@@ -152,8 +205,8 @@ class Histogram(Tables):
 
     Example:
         >>> p = Predictions([[4.0, 0.0]] * 10 + [[0.0, 4.0]] * 10, [0] * 8 + [1] * 2 + [1] * 9 + [0])
-        >>> Histogram().fit(p).apply(p).probs[[0, -1]].round(6).tolist()
-        [[0.8, 0.2], [0.1, 0.9]]
+        >>> Histogram().fit(p).apply(p).probs[[0, -1]].round(4).tolist()
+        [[0.8303, 0.1697], [0.0863, 0.9137]]
 
     References:
         Zadrozny & Elkan (2001), "Obtaining calibrated probability estimates from decision trees and naive Bayesian
@@ -171,15 +224,17 @@ class Histogram(Tables):
         super().check_settings()
         check_bins(self.bins)
 
-    def _fit_classes(self, probs: Floats, targets: NDArray[np.bool_]) -> None:
-        bins = int(self.bins)
+    def _fit_tables(self, probs: Floats, targets: NDArray[np.bool_]) -> None:
+        bins, n = int(self.bins), len(probs)
+        lowest = (max(2, probs.shape[1]) * (n + 1)) ** -2.0  # of two classes, one has a table
         edges = bin_edges(bins)
         tables = []
         for column, target in zip(probs.T, targets.T, strict=True):
             bin_ = bin_of(np.ascontiguousarray(column), bins)
             count, hits = np.bincount(bin_, minlength=bins), np.bincount(bin_, target, bins)
+            mean = np.clip(np.bincount(bin_, column, bins) / np.maximum(count, 1), lowest, 1 - lowest)
             middle = (edges[:-1] + edges[1:]) / 2
-            tables.append((edges[1:-1], np.where(count > 0, hits / np.maximum(count, 1), middle)))
+            tables.append((edges[1:-1], np.where(count > 0, (hits + 2 * mean) / (count + 2), middle)))
         self._keep(tables)
 
     def number_of_parameters(self, classes: int) -> int:
@@ -219,7 +274,7 @@ class BBQ(Tables):
         if wrong or not 0 <= self.least < 1:
             raise BadInput(f"least must lie in [0, 1); got {self.least!r}")
 
-    def _fit_classes(self, probs: Floats, targets: NDArray[np.bool_]) -> None:
+    def _fit_tables(self, probs: Floats, targets: NDArray[np.bool_]) -> None:
         self._keep([_bbq(column, target, self.least) for column, target in zip(probs.T, targets.T, strict=True)])
 
 

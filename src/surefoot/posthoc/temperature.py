@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from surefoot.errors import BadInput
-from surefoot.posthoc.calibrator import Calibrator, Floats
+from surefoot.posthoc.calibrator import Calibrator, Floats, keep_predicted
 from surefoot.predictions import Predictions
 from surefoot.validation import check_positive
 
@@ -31,6 +32,10 @@ _SAMPLE = 1 << 11  # rows of the sample whose optimum starts Newton's method
 _LOWEST = {torch.float64: -1e150, torch.float32: -1e18}
 # If the logits rank the classes worse than chance, the range of the logits of every row shrinks to this number.
 _FLAT = 1e-3
+_ONE_MINIMUM = 2.0  # with a prior, log β up to which there is one minimum in practice
+_GRID = 41  # values of log β that are tried beyond
+_FARTHEST = 600.0  # bound of log β, whose exponential must be finite
+_SMALLEST = 1e-300  # bound of T and 1/T, whose reciprocals must be finite
 # Margins below this share of the median margin count as ties: a high confidence in such rows would need a T near 0.
 _TIE = 1e-3
 
@@ -50,10 +55,14 @@ class Temperature(Calibrator):
 
     Args:
         scores: what arrays hold, ``"logits"`` or ``"probs"``; without effect on `Predictions`.
+        prior: standard deviation of a normal prior of log T around 0, for few rows; None for no prior. With a prior, T
+            maximises the posterior density.
+        mixed: mix the result with the uniform distribution, with the share 1/(n + 1).
 
     Attributes:
         temperature_: T.
         bracket_: (low, high) around T, where the derivative of the NLL has opposite signs; the optimum is between.
+            With a prior, T and its rounding.
         outcome_: one of the four outcomes.
         passes_: how often all rows were read.
         impossible_: number of rows whose label has a logit of −inf; no temperature helps these rows, and the fit leaves
@@ -69,7 +78,12 @@ class Temperature(Calibrator):
     """
 
     method = "temperature"
-    learned = ("temperature_",)
+    learned = ("temperature_", "uniform_")
+    added: ClassVar[dict[str, Any]] = {"uniform_": 0.0, "prior": None, "mixed": False}
+
+    def __init__(self, scores: str = "logits", *, prior: float | None = None, mixed: bool = False) -> None:
+        super().__init__(scores)
+        self.prior, self.mixed = prior, mixed
 
     def _fit(self, p: Predictions) -> None:
         possible = p.possible
@@ -78,7 +92,10 @@ class Temperature(Calibrator):
             raise BadInput("every row's label has probability 0; no temperature can help. Are the labels those of p?")
         kept = p if self.impossible_ == 0 else p.take(np.flatnonzero(possible))
         beta, low, high, self.outcome_, self.passes_ = fit_beta(kept)
-        self.temperature_ = 1.0 / beta
+        if self.prior is not None:
+            beta, used = _with_prior(kept, beta, self.outcome_, float(self.prior))
+            low, high, self.passes_ = beta * (1 - _WIDTH), beta * (1 + _WIDTH), self.passes_ + used
+        self.temperature_ = 1.0 / min(max(beta, _SMALLEST), 1 / _SMALLEST)
         self.bracket_ = (1.0 / high, 1.0 / low if low > 0 else math.inf)
 
     def _map(self, p: Predictions) -> tuple[Floats, str]:
@@ -86,6 +103,7 @@ class Temperature(Calibrator):
 
     def check_learned(self) -> None:
         """Check that the temperature is above 0."""
+        super().check_learned()
         check_positive("temperature_", self.temperature_)
 
     def number_of_parameters(self, classes: int) -> int:
@@ -94,11 +112,16 @@ class Temperature(Calibrator):
 
 
 def scaled_logits(p: Predictions, beta: float) -> Floats:
-    """(n, k) β (z − max z): logits of softmax(β z), none above 0."""
+    """(n, k) β (z − max z): logits of softmax(β z), none above 0, with the same predicted classes."""
     logits = np.array(p.logits, dtype=np.float64)
     logits -= logits.max(axis=1, keepdims=True)
-    logits *= beta
-    return logits
+    try:
+        with np.errstate(under="raise"):
+            scaled = np.multiply(logits, beta, out=logits if beta >= 1 else None)
+    except FloatingPointError:  # differences below 1e-300 become ties
+        return keep_predicted(logits * beta, p)
+    # Logarithms of two neighbouring probabilities may be equal.
+    return keep_predicted(scaled, p) if p._kind == "probs" else scaled
 
 
 def fit_beta(p: Predictions) -> tuple[float, float, float, str, float]:
@@ -189,6 +212,52 @@ def _unbounded(p: Predictions) -> str | None:
     if not (p.true_margin >= 0).all():
         return None
     return "separable" if (p.true_margin > 0).any() or _widest_range(p) > 0 else "uninformative"
+
+
+def _with_prior(p: Predictions, beta: float, outcome: str, spread: float) -> tuple[float, int]:
+    """The β that minimises n NLL(β) + log²β / (2 spread²), and the number of passes.
+
+    The first term falls towards the optimum without a prior and the second towards β = 1, so that every minimum is
+    between. There may be two of them where the prior contradicts the rows: a grid finds the lower one.
+    """
+    n, used = len(p), 0
+
+    def slopes(u: float) -> tuple[float, float]:
+        nonlocal used
+        used += 1
+        slope, bend = _slope(p, math.exp(u), torch.float64, bend=True)
+        first = n * slope * math.exp(u)
+        return first + u / spread**2, first + n * (bend or 0.0) * math.exp(2 * u) + spread**-2
+
+    if outcome in ("separable", "uninformative"):
+        # The prior costs no more than the NLL at β = 1, which it can save.
+        far = min(spread * math.sqrt(2 * n * _mean_nll(p, 1.0)), _FARTHEST)
+        end = far if outcome == "separable" else -far
+    else:
+        end = math.log(beta)
+
+    low, u, high = min(0.0, end), end, max(0.0, end)
+    if abs(end) > _ONE_MINIMUM:
+        grid = np.linspace(0.0, end, _GRID)
+        costs = [n * _mean_nll(p, math.exp(at)) + at**2 / (2 * spread**2) for at in grid]
+        best, step, used = float(grid[int(np.argmin(costs))]), abs(end) / (_GRID - 1), _GRID
+        low, u, high = max(low, best - step), best, min(high, best + step)
+    for _ in range(_MAX_PASSES):
+        first, second = slopes(u)
+        low, high = (u, high) if first < 0 else (low, u)
+        root = u - first / second if second > 0 else math.nan
+        last, u = u, root if low <= root <= high else (low + high) / 2
+        if abs(u - last) <= 1e-9:
+            break
+    return math.exp(u), used
+
+
+def _mean_nll(p: Predictions, beta: float) -> float:
+    total = 0.0
+    for z, _, e, labels in _blocks(p, torch.float64):
+        true = z.gather(1, labels[:, None])[:, 0]
+        total += float((torch.mul(z, beta, out=e).exp_().sum(1).log_() - beta * true).sum())
+    return total / len(p)
 
 
 def _typical_margin(p: Predictions) -> float:

@@ -525,6 +525,25 @@ class Predictions:
             check_logits(scores, child._score_blocks)
         return child
 
+    def as_classes(self) -> Predictions:
+        """The same rows as predictions of classes: a confidence becomes the two classes wrong and right.
+
+        Returns:
+            The predictions themselves, unless only a confidence is known.
+
+        Example:
+            >>> Predictions.from_confidence([0.25], [True]).as_classes().predicted.tolist()
+            [0]
+        """
+        if self.form != "confidence":
+            return self
+        rows = Rows(
+            self._scores, self.labels, self._rows, None, self.weights, self.clusters, self.groups, self.names, 1
+        )  # fmt: skip
+        child = Predictions.__new__(Predictions)
+        child._set(rows, self._kind, "positive")
+        return child
+
     def events(self, which: str | int | None = None) -> Events:
         """Make the table of events that calibration metrics read.
 
