@@ -148,7 +148,7 @@ def test_a_prior_on_the_temperature(scale, spread):
     for seed, n in ((0, 30), (1, 300)):
         p = calibrated(n, 3, seed, scale)
         assert Temperature(prior=spread).fit(p).temperature_ == pytest.approx(posterior(p, spread), rel=1e-5)
-    z = scale * np.array([[2.0, 0.0, 1.0], [0.0, 3.0, 1.0]] * 10)
+    z = scale * np.array([[2.0, 0.0, 1.0], [0.0, 3.0, 1.0]] * 10) - 1
     right, wrong = Predictions(z, [0, 1] * 10), Predictions(z, [2, 2] * 10)
     for p, outcome in ((right, "separable"), (wrong, "uninformative")):
         fitted = Temperature(prior=spread).fit(p)

@@ -15,7 +15,7 @@ removes its bias, the error without that removal.
 `Interval.method` names the method used:
 
 - ECE, adaptive ECE, MCE, RMSCE, the debiased ℓ2 error and KCE are functions of sums in bins. Their resamples are
-  normal bin sums with the covariance of the Poisson bootstrap (`surefoot.metrics.noise`). The cost of a resample does
+  normal bin sums with the covariance of the Poisson bootstrap (`surefoot.metrics.bin_noise`). The cost of a resample does
   not depend on the number of rows.
 - Means (NLL, Brier score, mean confidence) get Student's t interval.
 - Accuracy gets Wilson's interval; with clusters, Student's t interval.
@@ -43,10 +43,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surefoot.errors import BadInput
-from surefoot.metrics.debiased import debiased_ece
-from surefoot.metrics.ece import adaptive_ece, classwise_ece, classwise_resampled, ece, mce, rmsce
-from surefoot.metrics.kce import kce
-from surefoot.metrics.noise import (
+from surefoot.metrics.bin_noise import (
     Cells,
     cells_of,
     check_clusters,
@@ -56,6 +53,9 @@ from surefoot.metrics.noise import (
     residuals_of,
     square_root,
 )
+from surefoot.metrics.debiased import debiased_ece
+from surefoot.metrics.ece import adaptive_ece, classwise_ece, classwise_resampled, ece, mce, rmsce
+from surefoot.metrics.kce import kce
 from surefoot.metrics.paired import standard_error
 from surefoot.metrics.ranking import auroc_misclassification
 from surefoot.metrics.reliability import wilson

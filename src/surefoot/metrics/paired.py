@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surefoot.errors import BadInput
-from surefoot.metrics.noise import (
+from surefoot.metrics.bin_noise import (
     Cells,
     check_clusters,
     check_weights,

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from scipy.stats import chi2_contingency
 
 from surefoot.errors import BadInput
+from surefoot.metrics.bin_noise import cells_of, kernel_cells_of, residuals_of
 from surefoot.metrics.ece import adaptive_ece, ece
 from surefoot.metrics.interval import Interval, intervals
 from surefoot.metrics.kce import kce
-from surefoot.metrics.noise import cells_of, kernel_cells_of, residuals_of
 from surefoot.metrics.paired import Paired, mean_difference, sums_difference
 from surefoot.metrics.registry import Metric, higher_is_better, metrics_table, tracked_metrics
 from surefoot.metrics.scores import accuracy, brier, mean_confidence, nll

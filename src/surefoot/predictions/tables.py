@@ -243,7 +243,8 @@ def _scores(table: pyarrow.Table, wanted: Columns, special: dict[str, str], used
     labels = _label_columns(table, wanted, classes, where)
     if not classes:
         raise BadInput(_ask(where, [name for name in names if name not in {*labels, *used}]))
-    titles = [re.sub(rf"^({_PREFIX[kind]}s?(?![a-z])|{re.escape(_stem(wanted, kind))})[\W_]*", "", c) for c in classes]
+    stem = re.compile(rf"^({_PREFIX[kind]}s?(?![a-z])|{re.escape(_stem(wanted, kind))})[\W_]*", re.IGNORECASE)
+    titles = [stem.sub("", name) for name in classes]
     if len(labels) > 1:
         return _several_labels(table, kind, classes, titles, labels, where)
     label = _labels(table, labels[0], where)
