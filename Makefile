@@ -30,6 +30,7 @@ check: lint types test
 
 bench: $(VENV)/dev
 	$(BIN)/python benchmarks/metrics.py --out results/benchmarks
+	$(BIN)/python benchmarks/evaluate.py --out results/benchmarks
 	$(BIN)/python benchmarks/study.py --out results/benchmarks
 	$(BIN)/python benchmarks/report.py --out results/benchmarks
 	$(BIN)/python benchmarks/serve.py --out results/benchmarks

@@ -21,7 +21,7 @@ def test_one_probability_a_row_is_the_second_of_two_columns():
     p1, y = PROBS[:, 0], LABELS % 2
     one, two = Predictions.from_probs(p1, y), Predictions.from_probs(both(p1), y)
     for column in ("confidence", "correct", "log_true", "true_margin", "squared_error", "predicted"):
-        np.testing.assert_array_equal(getattr(one, column), getattr(two, column))
+        np.testing.assert_allclose(getattr(one, column), getattr(two, column), rtol=1e-12)
     np.testing.assert_array_equal(one.probs, two.probs)
     np.testing.assert_array_equal(one.events().prob, p1)
     np.testing.assert_array_equal(one.events().happened, y == 1)
@@ -33,8 +33,9 @@ def test_one_probability_a_row_is_the_second_of_two_columns():
 def test_one_logit_a_row():
     z, y = RANDOM.normal(size=40) * 5, LABELS[:40] % 2
     one, two = Predictions(z, y), Predictions(np.stack([np.zeros(40), z], axis=1), y)
-    np.testing.assert_array_equal(one.log_true, two.log_true)
-    np.testing.assert_allclose(one.events().prob, 1 / (1 + np.exp(-z)), rtol=1e-14)
+    for column in ("confidence", "correct", "log_true", "true_margin", "squared_error", "error_probability"):
+        np.testing.assert_allclose(getattr(one, column), getattr(two, column), rtol=1e-12)
+    np.testing.assert_allclose(one.events().prob, 1 / (1 + np.exp(-z)), rtol=1e-12)
     np.testing.assert_allclose(one.events().log_odds, z, rtol=1e-12)
     saturated = Predictions([50.0], [1]).events()
     assert saturated.prob[0] == 1.0

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["columns_from_confidence", "columns_from_logits", "columns_from_probs", "empty_columns", "soften"]
+__all__ = ["columns_from_logits", "columns_from_probs", "empty_columns", "single_column", "soften"]
 
 Floats = NDArray[np.float64]
 
@@ -141,47 +141,82 @@ def columns_from_probs(
     return columns, np.log(p, out=p) if wanted == "log_probs" else p
 
 
-def columns_from_confidence(
-    block: Floats, labels: NDArray[np.int64], wanted: str | None, kind: str
-) -> tuple[dict[str, NDArray[Any]], Floats]:
-    """Derive the columns where only a confidence is known: the prediction is right, with that probability, or wrong.
+# Columns of rows with one score, each by itself: a table of ten million rows need not hold nine columns of them.
+# ``own`` and ``other`` are the scores (probabilities, or logits) of the predicted and of the other class.
+
+
+def single_column(
+    name: str, scores: NDArray[Any], labels: NDArray[np.int64], kind: str, predicts_positive: bool = False
+) -> NDArray[Any]:
+    """Derive one column of rows that have one score of the positive class.
 
     Args:
-        block: (b, 2) probabilities of wrong and right, or logits of both, in float64; the function overwrites them.
-        labels: (b,) 1 where the prediction was right, 0 where it was wrong.
-        wanted: ``"probs"`` or ``"log_probs"`` to also derive that matrix.
+        name: name of the column.
+        scores: (b,) probabilities or logits of the positive class.
+        labels: (b,) 0 or 1.
         kind: ``"probs"`` or ``"logits"``.
+        predicts_positive: whether every row predicts the positive class, as a confidence in a prediction does;
+            otherwise a row predicts the more probable class.
 
     Returns:
-        The (b,) columns by name, and the wanted (b, 2) matrix.
+        (b,) the column: that of the same scores in two columns, up to rounding.
 
     Example:
-        >>> columns, _ = columns_from_confidence(np.array([[0.75, 0.25]]), np.array([0]), None, "probs")
-        >>> columns["confidence"].tolist(), columns["correct"].tolist(), columns["squared_error"].tolist()
-        ([0.25], [False], [0.125])
+        >>> single_column("log_true", np.array([0.25]), np.array([1]), "probs").round(4).tolist()
+        [-1.3863]
     """
-    if kind == "logits":
-        odds = block[:, 1] - block[:, 0]
-        log_wrong, log_right = -np.logaddexp(0, odds), -np.logaddexp(0, -odds)
-        wrong, right = np.exp(log_wrong), np.exp(log_right)
-    else:
-        wrong, right = block[:, 0].copy(), block[:, 1].copy()
-        log_wrong, log_right = np.log1p(-right), np.log(right)
-        odds = log_right - log_wrong
-    correct = labels == 1
-    columns = {
-        "predicted": np.ones(len(block), np.int64),
-        "correct": correct,
-        "confidence": right,
-        "log_confidence": log_right,
-        "error_probability": wrong,
-        "log_true": np.where(correct, log_right, log_wrong),
-        "true_margin": np.where(correct, odds, -odds),
-        "predicted_margin": odds,
-        "squared_error": 2.0 * np.where(correct, wrong, right) ** 2,
-    }
-    pair = (log_wrong, log_right) if wanted == "log_probs" else (wrong, right)
-    return columns, np.stack(pair, axis=1)
+    score = np.asarray(scores, np.float64)
+    positive = np.ones(len(score), np.bool_) if predicts_positive else score > (0.5 if kind == "probs" else 0.0)
+    if name == "predicted":
+        return positive.astype(np.int64)
+    correct: NDArray[Any] = positive == (labels == 1)
+    if name == "correct":
+        return correct
+    with np.errstate(over="ignore", divide="ignore", under="ignore", invalid="ignore"):
+        if kind == "probs":
+            return _from_probability(name, score, positive, correct, predicts_positive)
+        return _from_logit(name, np.where(positive, score, -score), correct)
+
+
+def _from_probability(
+    name: str, p: Floats, positive: NDArray[np.bool_], correct: NDArray[np.bool_], given: bool
+) -> NDArray[Any]:
+    own = np.where(positive, p, 1.0 - p)
+    if name == "confidence":
+        return own
+    # Where the other class is the positive one, 1 − (1 − p) is not p: equal confidences have equal error probabilities.
+    error = 1.0 - own if given else np.where(own < 1.0, 1.0 - own, np.where(positive, 1.0 - p, p))
+    if name == "error_probability":
+        return error
+    other = np.where(positive, 1.0 - p, p)
+    if name == "squared_error":
+        wrong: Floats = np.where(correct, other, own)
+        return 2.0 * wrong**2
+    if name == "log_confidence":
+        return np.log(own)
+    log_true: Floats = np.log(np.where(correct, own, other))
+    if name == "log_true":
+        return log_true
+    margin = np.log(own) - np.log(other)
+    return margin if name == "predicted_margin" else np.where(correct, margin, log_true - np.log(own))
+
+
+def _from_logit(name: str, own: Floats, correct: NDArray[np.bool_]) -> NDArray[Any]:
+    """Columns from the log-odds of the predicted class."""
+    if name == "predicted_margin":
+        return own
+    if name == "true_margin":
+        return np.where(correct, own, -own)
+    if name == "log_confidence":
+        return -np.logaddexp(0.0, -own)
+    if name == "log_true":
+        return -np.logaddexp(0.0, np.where(correct, -own, own))
+    if name == "confidence":
+        return 1.0 / (1.0 + np.exp(-own))
+    if name == "error_probability":
+        return 1.0 / (1.0 + np.exp(own))
+    wrong = 1.0 / (1.0 + np.exp(np.where(correct, own, -own)))
+    return 2.0 * wrong**2
 
 
 def soften(

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from surefoot.deprecated import renamed_property
 from surefoot.errors import BadInput
 from surefoot.predictions.columns import (
-    columns_from_confidence,
     columns_from_logits,
     columns_from_probs,
     empty_columns,
+    single_column,
     soften,
 )
 from surefoot.predictions.estimators import is_estimator, probs_of
@@ -611,6 +611,12 @@ class Predictions:
         raise BadInput(f"events must be 'top', 'positive', 'pooled' or a class ({known}); got {which!r}")
 
     def _class_events(self, index: int, name: str) -> Events:
+        if self._single and self._kind == "probs":
+            prob = np.ascontiguousarray(self._given(slice(None))[:, 0], dtype=np.float64)
+            happened: NDArray[Any] = self.labels == 1
+            if index == 0:
+                return Events.trusted(1.0 - prob, ~happened, self.weights, self.clusters, prob, name)
+            return Events.trusted(prob, happened, self.weights, self.clusters, None, name)
         prob, complement = np.empty(len(self)), np.empty(len(self))
 
         def visit(_: None, rows: slice, probs: Floats) -> None:
@@ -752,7 +758,7 @@ class Predictions:
         Returns:
             The eight accumulators in the order of the parts: their merged sum does not depend on the number of cores.
         """
-        fill = not self._cache and self._source is None
+        fill = not self._cache and self._source is None and not self._single
         columns = empty_columns(len(self), self.soft_labels is not None) if fill else {}
 
         def run(part: list[slice]) -> Part:
@@ -857,9 +863,19 @@ class Predictions:
         if name not in self._cache:
             if self._source is not None:
                 self._keep({name: self._source._column(name)[self._source_rows]})
+            elif self._single:
+                self._keep({name: self._single_column(name)})
             else:
                 self.sweep(lambda: None, None)
         return self._cache[name]
+
+    def _single_column(self, name: str) -> NDArray[Any]:
+        given = self.form == "confidence"
+        blocks = (
+            single_column(name, self._given(rows)[:, 0], self.labels[rows], self._kind, given)
+            for rows in self._slices()
+        )
+        return np.concatenate(list(blocks))
 
     def _keep(self, columns: dict[str, NDArray[Any]]) -> None:
         for column in columns.values():
@@ -886,8 +902,6 @@ class Predictions:
         # The block is copied to float64, because the derivation works in place.
         block, labels = np.array(self._block(rows), dtype=np.float64), self.labels[rows]
         with np.errstate(over="ignore", divide="ignore", under="ignore"):
-            if self.form == "confidence":
-                return columns_from_confidence(block, labels, wanted, self._kind)
             derive = columns_from_logits if self._kind == "logits" else columns_from_probs
             if self.soft_labels is None:
                 return derive(block, labels, wanted)
