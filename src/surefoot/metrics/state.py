@@ -178,7 +178,7 @@ class CalibrationState:
             e = p
         else:
             which = self._which(check_predictions("p", p)) if event is None else event
-            single = _single_events(p, which)
+            single = single_events(p, which)
             if single is not None:
                 e = single
             elif event is None and p.form == "multilabel" and _absent(p, which):
@@ -311,8 +311,9 @@ class CalibrationState:
             self._check_scored(classes=False)
         event = other.event if self.event is None else self.event
         merged = CalibrationState(self.bins, largest_weight=self.largest_weight, event=event)
-        for name, array in merged.arrays.items():
-            array += self.arrays[name] + other.arrays[name]
+        for part in (self, other):
+            for name, array in merged.arrays.items():
+                array += part.arrays[name]
         merged._carry()
         return merged
 
@@ -550,8 +551,16 @@ class CalibrationState:
 # --- scores of rows -------------------------------------------------------------------------------------------------
 
 
-def _single_events(p: Predictions, which: str | int | None) -> Events | None:
-    """The usual events of one probability a row, without the columns of both classes, which cost twenty times more."""
+def single_events(p: Predictions, which: str | int | None) -> Events | None:
+    """Make the usual events of one probability a row without the columns of both classes, which cost ten times more.
+
+    Args:
+        p: the predictions.
+        which: which events, as for `Predictions.events`.
+
+    Returns:
+        What ``p.events(which)`` returns; None if these are other predictions or other events.
+    """
     usual = {"positive": "positive", "multilabel": "pooled", "confidence": "given"}.get(p.form)
     if usual is None or which not in (None, usual) or p.scores != "probs" or p.positive not in (None, 1):
         return None

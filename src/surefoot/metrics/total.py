@@ -170,10 +170,9 @@ def carry_digits(digits: Ints) -> None:
         >>> digits.tolist()
         [0, 3]
     """
-    for place in range(len(digits) - 1):
-        over = digits[place] >> _BITS
-        digits[place + 1] += over
-        digits[place] -= over << _BITS
+    while (over := digits[:-1] >> _BITS).any():  # seldom more than twice
+        digits[:-1] -= over << _BITS
+        digits[1:] += over
 
 
 def int_of(digits: Any) -> int:
