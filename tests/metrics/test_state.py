@@ -214,6 +214,9 @@ def test_the_rows_of_one_probability_are_read_as_their_events_are():
     half = Predictions.from_probs(p.events().prob.astype(np.float32), p.labels).take(slice(20, 200))
     by_event = metrics.CalibrationState().update(half.events())
     assert metrics.CalibrationState().update(half).to_bytes() == by_event.to_bytes()
+    negative = Predictions.from_probs(p.events().prob, p.labels, names=["no", "yes"], positive="no")
+    by_event = metrics.CalibrationState().update(negative.events())
+    assert (metrics.CalibrationState().update(negative).sums == by_event.sums).all()
     flipped = Predictions.from_probs(p.events().prob, ["no" if y else "yes" for y in p.labels], positive="no")
     assert metrics.CalibrationState().update(flipped).compute() == metrics.CalibrationState().update(p).compute()
 

@@ -54,8 +54,12 @@ def test_products_over_several_blocks():
     values, counts = random.exponential(size=5000) * 100, random.integers(0, 1 << 40, 5000, endpoint=True)
     exact = sum((cut(v) * c for v, c in zip(values.tolist(), counts.tolist(), strict=True)), Fraction(0))
     assert Fraction(dot_of(values, counts), 1 << 57) == exact
-    full = np.full(1 << 12, np.nextafter(2.0**16, 0)), np.full(1 << 12, 1 << 40)
-    assert Fraction(dot_of(*full), 1 << 57) == cut(full[0][0]) * (1 << 52)
+    # As many bits as there can be: sums of 2^13 products of two pieces would be rounded.
+    values = 65536 - random.integers(1, 1 << 20, 1 << 15) * 2.0**-37
+    counts = (1 << 40) - random.integers(1, 1 << 10, 1 << 15)
+    exact = sum(int(v * 2.0**57) * c for v, c in zip(values.tolist(), counts.tolist(), strict=True))
+    assert dot_of(values, counts) == exact
+    assert dot_of(np.full(1 << 12, values[0]), np.full(1 << 12, 1 << 40)) == int(values[0] * 2.0**57) << 52
 
 
 def test_small_and_large_numbers_over_several_blocks():
@@ -64,6 +68,9 @@ def test_small_and_large_numbers_over_several_blocks():
     assert total_value(total_of(values)) == float(exact)
     extreme = np.full(1 << 15, np.nextafter(2.0**16, 0))
     assert int_of(total_of(extreme)) == int(extreme[0] * 2.0**57) << 15
+    # As many bits as there can be: the sum of 2^18 of these would be rounded.
+    extreme = 65536 - np.random.default_rng(0).integers(1, 1 << 30, 1 << 18) * 2.0**-37
+    assert int_of(total_of(extreme)) == sum(int(value * 2.0**57) for value in extreme.tolist())
 
 
 @given(st.lists(st.integers(-(1 << 200), 1 << 200), max_size=5))

@@ -26,7 +26,7 @@ _SMALL = 2.0**16
 # Adding and subtracting 1.5·2^89 rounds a multiple of 1 below 2^73 to a multiple of 2^37.
 _ROUND_HIGH = 1.5 * 2.0**89
 _PIECE = 20  # bits of the factors of a product
-_DOT_BLOCK = 1 << 11  # rows: products below 2^41 then sum to less than 2^53
+_DOT_ROWS = 1 << 12  # products of at most 2^40 then sum to at most 2^52
 
 
 def add_block(values: Floats, whole: Floats, high: Floats) -> int:
@@ -118,22 +118,25 @@ def dot_of(values: Floats, counts: Ints) -> int:
             for value, count in zip(values[large].tolist(), counts[large], strict=True)
         )
         values = np.where(large, 0.0, values)
-    rows = -(-len(values) // _DOT_BLOCK)
+    for at in range(0, len(values), BLOCK):
+        total += _dot_block(values[at : at + BLOCK], counts[at : at + BLOCK])
+    return total
 
-    def in_blocks(part: Floats | Ints) -> Floats:
-        padded = np.zeros(rows * _DOT_BLOCK)
-        padded[: len(part)] = part
-        return padded.reshape(rows, _DOT_BLOCK)
 
-    factors = [in_blocks(counts & (1 << _PIECE) - 1), in_blocks(counts >> _PIECE)]
+def _dot_block(values: Floats, counts: Ints) -> int:
+    """The same of at most ``BLOCK`` numbers below 2¹⁶."""
+    factors = [(0, (counts & (1 << _PIECE) - 1).astype(np.float64)), (1, (counts >> _PIECE).astype(np.float64))]
+    factors = [(place, factor) for place, factor in factors if factor.any()]
+    total = 0
     rest = np.trunc(values * _UNIT)
     for place in range(4):  # 73 bits
         above = np.floor(rest * 2.0**-_PIECE)
-        piece = in_blocks(rest - above * 2.0**_PIECE)
+        piece = rest - above * 2.0**_PIECE
         rest = above
-        for index, factor in enumerate(factors):
-            sums = np.vecdot(factor, piece)
-            total += sum(map(int, sums.tolist())) << _PIECE * (place + index)
+        for index, factor in factors:
+            for at in range(0, len(piece), _DOT_ROWS):
+                rows = slice(at, at + _DOT_ROWS)
+                total += int(np.dot(factor[rows], piece[rows])) << _PIECE * (place + index)
     return total
 
 
