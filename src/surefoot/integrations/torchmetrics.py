@@ -111,7 +111,7 @@ class _Binned(_OfPredictions):
 
     def _add(self, p: Predictions) -> None:
         """Add the rows to the sums."""
-        state = CalibrationState(self.bins, self._numbers("sums")).update(p)
+        state = CalibrationState(self.bins, self._numbers("sums")).update(p, "top")
         self.sums = torch.from_numpy(state.sums).to(self.device)
 
     def _value(self) -> float:

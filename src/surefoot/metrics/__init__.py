@@ -6,6 +6,7 @@ Modules import scipy inside the functions that need scipy: specs and reports rea
 from surefoot.metrics.debiased import debiased_ece, sweep_ece
 from surefoot.metrics.ece import ChanceECE, adaptive_ece, chance_ece, classwise_ece, ece, mce, rmsce
 from surefoot.metrics.gap import event_ece, gap, over_confidence, under_confidence
+from surefoot.metrics.grouped import GroupedState, accumulate
 from surefoot.metrics.interval import Interval, interval, intervals
 from surefoot.metrics.kce import kce
 from surefoot.metrics.ranking import aurc, auroc_misclassification, auroc_ovr, e_aurc, fpr95
@@ -21,9 +22,11 @@ __all__ = [
     "BrierDecomposition",
     "CalibrationState",
     "ChanceECE",
+    "GroupedState",
     "Interval",
     "Reliability",
     "Value",
+    "accumulate",
     "accuracy",
     "adaptive_ece",
     "aurc",

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surefoot.metrics.exact import UNIT, Cells, cell_sums, int_sums, parts_as_ints, split_into_parts
-from surefoot.metrics.weighted import WeightedRows, weighted_sums
+from surefoot.metrics.weighted import CellSums, WeightedRows, weighted_sums
 from surefoot.predictions import Events
 from surefoot.validation import check_int
 
@@ -33,6 +33,7 @@ __all__ = [
     "mass_table",
     "ordered",
     "tally_width",
+    "weighted_table",
     "width_table",
 ]
 
@@ -198,8 +199,24 @@ def equal_width(e: Events, bins: int) -> BinTable:
     """
     if e.plain:
         return width_table(tally_width(e.prob, e.happened, bins))
-    sums = weighted_sums(e, bin_of(e.prob, bins), bins)
-    edges = bin_edges(bins)
+    return weighted_table(weighted_sums(e, bin_of(e.prob, bins), bins))
+
+
+def weighted_table(sums: CellSums) -> BinTable:
+    """Convert exact sums of weighted events in bins of equal width to a table.
+
+    Args:
+        sums: sums in M bins.
+
+    Returns:
+        The table of M bins; all means and residuals are correctly rounded.
+
+    Example:
+        >>> sums = weighted_sums(Events([0.25, 0.75], [1, 1], weight=[2, 1]), np.array([0, 1]), 2)
+        >>> weighted_table(sums).residual.tolist()
+        [1.5, 0.25]
+    """
+    edges = bin_edges(len(sums.rows))
     total = zip(sums.happened, sums.prob, strict=True)
     residual = np.array([(happened - prob) / UNIT for happened, prob in total]) * sums.unit
     weight = np.array(sums.weight, np.float64) * sums.unit

@@ -2,7 +2,7 @@
 
 Weights are integers below 2⁴¹ (`Events.counts`), and probabilities and outcomes are multiples of 2⁻⁵⁷ as in
 `surefoot.metrics.exact`. Their products have up to 98 bits. Both factors are cut into pieces of at most 21 bits, whose
-products are summed exactly in float64 within a block of rows, and in 64-bit integers over blocks.
+products are summed exactly in float64 over as many rows as their size allows, and in Python's integers beyond.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ Ints = NDArray[np.int64]
 
 _PIECE = 20  # bits
 _MASK = (1 << _PIECE) - 1
-_BLOCK = 1 << 11  # rows: products below 2^42 then sum to less than 2^53
-_MOST_BLOCKS = 1 << 9  # whose sums below 2^53 add up to less than 2^62
+_EXACT = 1 << 53  # sums of integers up to this are exact in float64
+_ROWS = 1 << 15  # whose pieces stay in a core's cache
 
 
 @dataclass(frozen=True)
@@ -107,23 +107,28 @@ def int_dot(cell: Ints, cells: int, left: Ints, right: Ints) -> list[int]:
         [5, 3]
     """
     totals = [0] * cells
-    for begin in range(0, len(cell), _BLOCK * _MOST_BLOCKS):
-        part = slice(begin, begin + _BLOCK * _MOST_BLOCKS)
-        for shift, a, b in _pieces(left[part], right[part]):
-            sums = np.zeros(cells, np.int64)
-            product = (a * b).astype(np.float64)
-            for at in range(0, len(product), _BLOCK):
-                sums += np.bincount(cell[part][at : at + _BLOCK], product[at : at + _BLOCK], cells).astype(np.int64)
-            for index in np.flatnonzero(sums).tolist():
-                totals[index] += int(sums[index]) << shift
+    for begin in range(0, len(cell), _ROWS):
+        part = slice(begin, begin + _ROWS)
+        here = cell[part]
+        lefts, rights = _pieces(left[part], 2), _pieces(right[part], 3)
+        for (i, a), (j, b) in itertools.product(lefts, rights):
+            product = a * b
+            largest = int(product.max())
+            if largest == 0:
+                continue
+            step = _EXACT // largest
+            for at in range(0, len(product), step):
+                sums = np.bincount(here[at : at + step], product[at : at + step], cells)
+                for index in np.flatnonzero(sums).tolist():
+                    totals[index] += int(sums[index]) << i + j
     return totals
 
 
-def _pieces(left: Ints, right: Ints) -> list[tuple[int, Ints, Ints]]:
-    """Pairs of pieces with the power of two that their product stands for, without pairs that are 0 in all rows."""
-    lefts = [(0, left & _MASK), (_PIECE, left >> _PIECE)]
-    rights = [(0, right & _MASK), (_PIECE, right >> _PIECE & _MASK), (2 * _PIECE, right >> 2 * _PIECE)]
-    return [(i + j, a, b) for i, a in lefts if a.any() for j, b in rights if b.any()]
+def _pieces(values: Ints, pieces: int) -> list[tuple[int, Floats]]:
+    """Pieces of 20 bits, the last with all that remains, each with its place; without pieces that are 0 in all rows."""
+    parts = [(_PIECE * index, values >> _PIECE * index) for index in range(pieces)]
+    parts[:-1] = [(place, part & _MASK) for place, part in parts[:-1]]
+    return [(place, part.astype(np.float64)) for place, part in parts if part.any()]
 
 
 class WeightedRows:
