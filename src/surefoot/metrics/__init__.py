@@ -3,6 +3,7 @@
 Modules import scipy inside the functions that need scipy: specs and reports read the registry without scipy.
 """
 
+from surefoot.metrics.cox import calibration_in_the_large, calibration_intercept, calibration_slope
 from surefoot.metrics.debiased import debiased_ece, sweep_ece
 from surefoot.metrics.ece import ChanceECE, adaptive_ece, chance_ece, classwise_ece, ece, mce, rmsce
 from surefoot.metrics.gap import event_ece, gap, over_confidence, under_confidence
@@ -31,6 +32,9 @@ __all__ = [
     "auroc_ovr",
     "brier",
     "brier_decomposition",
+    "calibration_in_the_large",
+    "calibration_intercept",
+    "calibration_slope",
     "chance_ece",
     "classwise_ece",
     "debiased_ece",

@@ -32,6 +32,7 @@ _HENDRYCKS2017 = Citation(
     "Hendrycks and Gimpel", 2017,
     "A Baseline for Detecting Misclassified and Out-of-Distribution Examples in Neural Networks",
 )  # fmt: skip
+_COX1958 = Citation("Cox", 1958, "Two Further Applications of a Model for Binary Regression")
 _NAEINI2015 = Citation(
     "Naeini, Cooper and Hauskrecht", 2015, "Obtaining Well Calibrated Probabilities Using Bayesian Binning"
 )
@@ -59,6 +60,18 @@ METRICS: dict[str, MetricEntry] = table(
             "under_confidence", "surefoot.metrics.gap:under_confidence", bins=True, better=None, tracked="all",
         ),
         MetricEntry("event_ece", "surefoot.metrics.gap:event_ece", label="event ECE", bins=True, needs="two classes"),
+        MetricEntry(
+            "calibration_intercept", "surefoot.metrics.cox:calibration_intercept", better=None, needs="binary",
+            citation=_COX1958,
+        ),
+        MetricEntry(
+            "calibration_slope", "surefoot.metrics.cox:calibration_slope", better=None, needs="binary",
+            citation=_COX1958,
+        ),
+        MetricEntry(
+            "calibration_in_the_large", "surefoot.metrics.cox:calibration_in_the_large", better=None, costly=True,
+            citation=Citation("Miller, Hui and Tierney", 1991, "Validation Techniques for Logistic Regression Models"),
+        ),
         MetricEntry(
             "adaptive_ece", "surefoot.metrics.ece:adaptive_ece", label="AdaECE", bins=True, tracked="all",
             citation=Citation(
@@ -226,6 +239,7 @@ def applicable(p: Predictions) -> list[str]:
         "any": True,
         "classes": p.form != "confidence",
         "two classes": p.form == "classes" and p.classes == 2,
+        "binary": p.form in ("classes", "positive") and p.classes == 2,
     }
     hard = p.soft_labels is None
     return [name for name, entry in METRICS.items() if fits[entry.needs] and (hard or entry.soft)]
@@ -233,7 +247,9 @@ def applicable(p: Predictions) -> list[str]:
 
 @takes_predictions
 def summary(p: Predictions, bins: int = 15) -> dict[str, Value]:
-    """Compute all metrics except `auroc_ovr` and `skce`, which cost more than one pass and a sort.
+    """Compute the metrics of the first screen: all that predictions have, except the costly and the special ones.
+
+    The entries of the registry say which metrics a summary leaves out; `metrics_table` has all of them.
 
     Args:
         p: the predictions.
