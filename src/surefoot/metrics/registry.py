@@ -32,6 +32,11 @@ _HENDRYCKS2017 = Citation(
     "Hendrycks and Gimpel", 2017,
     "A Baseline for Detecting Misclassified and Out-of-Distribution Examples in Neural Networks",
 )  # fmt: skip
+_AUSTIN2019 = Citation(
+    "Austin and Steyerberg", 2019,
+    "The Integrated Calibration Index (ICI) and Related Metrics for Quantifying the Calibration of Logistic "
+    "Regression Models",
+)  # fmt: skip
 _COX1958 = Citation("Cox", 1958, "Two Further Applications of a Model for Binary Regression")
 _NAEINI2015 = Citation(
     "Naeini, Cooper and Hauskrecht", 2015, "Obtaining Well Calibrated Probabilities Using Bayesian Binning"
@@ -48,6 +53,10 @@ METRICS: dict[str, MetricEntry] = table(
         MetricEntry(
             "brier", "surefoot.metrics.scores:brier", tracked="all",
             citation=Citation("Brier", 1950, "Verification of Forecasts Expressed in Terms of Probability"),
+        ),
+        MetricEntry(
+            "brier_skill", "surefoot.metrics.skill:brier_skill", better="higher", needs="binary",
+            citation=Citation("Murphy", 1973, "Hedging and Skill Scores for Probability Forecasts"),
         ),
         MetricEntry(
             "ece", "surefoot.metrics.ece:ece", label="ECE", bins=True, tracked="all", shifted=True,
@@ -73,6 +82,15 @@ METRICS: dict[str, MetricEntry] = table(
             citation=Citation("Miller, Hui and Tierney", 1991, "Validation Techniques for Logistic Regression Models"),
         ),
         MetricEntry(
+            "spiegelhalter_z", "surefoot.metrics.skill:spiegelhalter_z", better=None, needs="binary", soft=False,
+            citation=Citation(
+                "Spiegelhalter", 1986, "Probabilistic Prediction in Patient Management and Clinical Trials"
+            ),
+        ),
+        MetricEntry("ici", "surefoot.metrics.ici:ici", label="ICI", costly=True, citation=_AUSTIN2019),
+        MetricEntry("e50", "surefoot.metrics.ici:e50", label="E50", costly=True, citation=_AUSTIN2019),
+        MetricEntry("e90", "surefoot.metrics.ici:e90", label="E90", costly=True, citation=_AUSTIN2019),
+        MetricEntry(
             "adaptive_ece", "surefoot.metrics.ece:adaptive_ece", label="AdaECE", bins=True, tracked="all",
             citation=Citation(
                 "Nguyen and O'Connor", 2015,
@@ -87,6 +105,17 @@ METRICS: dict[str, MetricEntry] = table(
                 "Beyond Temperature Scaling: Obtaining Well-Calibrated Multiclass Probabilities with Dirichlet "
                 "Calibration",
             ),
+        ),
+        MetricEntry(
+            "threshold_ece", "surefoot.metrics.threshold:threshold_ece", bins=True, costly=True,
+            citation=Citation("Nixon et al.", 2019, "Measuring Calibration in Deep Learning"),
+        ),
+        MetricEntry(
+            "top_k_accuracy", "surefoot.metrics.top_k:top_k_accuracy", better="higher", costly=True, needs="classes",
+        ),
+        MetricEntry(
+            "top_k_ece", "surefoot.metrics.top_k:top_k_ece", bins=True, costly=True, needs="classes",
+            citation=Citation("Gupta et al.", 2021, "Calibration of Neural Networks Using Splines"),
         ),
         MetricEntry("mce", "surefoot.metrics.ece:mce", bins=True, citation=_NAEINI2015),
         MetricEntry("rmsce", "surefoot.metrics.ece:rmsce", bins=True, citation=_KUMAR2019),
