@@ -145,7 +145,7 @@ def _measure(e: Events) -> dict[str, Any]:
         # A distinct probability belongs to the group in which the middle of its weight lies.
         owner = ((np.cumsum(weight) - weight / 2) / total * _POINTS).astype(np.int64)
         owner = np.unique(owner, return_inverse=True)[1]
-        w = np.bincount(owner, weight)
+        w = np.bincount(owner, weight).astype(np.float64)
         x, y = np.bincount(owner, weight * c) / w, np.bincount(owner, weight * mean) / w
     error = np.abs(np.interp(c, x, lowess(x, y, w, window)) - c)
     order = np.argsort(error)

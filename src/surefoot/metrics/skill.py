@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from surefoot.errors import BadInput
-from surefoot.metrics.cox import two_sided
+from surefoot.metrics.cox import two_sided, weighted_sum
 from surefoot.metrics.positive import positive_events
 from surefoot.metrics.value import Value
 from surefoot.predictions import Events, Predictions, takes_predictions
@@ -43,10 +43,10 @@ def brier_skill(p: Predictions | Events, event: str | int | None = None) -> Valu
         Murphy (1973), "Hedging and Skill Scores for Probability Forecasts".
     """
     e = positive_events(p, event)
-    outcome, weights, total = e.happened.astype(np.float64), e.weights, e.total
-    base = float(weights @ outcome) / total
-    brier = float(weights @ e.residual**2) / total
-    reference = float(weights @ (outcome - base) ** 2) / total
+    outcome = e.happened.astype(np.float64)
+    base = weighted_sum(outcome, e.weight) / e.total
+    brier = weighted_sum(e.residual**2, e.weight) / e.total
+    reference = weighted_sum((outcome - base) ** 2, e.weight) / e.total
     if (outcome == outcome[0]).all():
         # The mean may differ from the outcomes by rounding.
         reference, skill = 0.0, 1.0 if brier == 0 else -math.inf
@@ -99,10 +99,10 @@ def spiegelhalter_z(p: Predictions | Events, event: str | int | None = None) -> 
         sums = np.bincount(codes, e.weights * terms)
         groups, variance = len(sums), float(sums @ sums)
     elif e.repetitions:
-        variance = float(e.weights @ spread)
+        variance = weighted_sum(spread, e.weight)
     else:
-        variance = float(e.weights**2 @ spread)
-    total = float(e.weights @ terms)
+        variance = weighted_sum(e.weights * spread, e.weight)
+    total = weighted_sum(terms, e.weight)
     z = total / math.sqrt(variance) if variance > 0 else 0.0 if total == 0 else math.copysign(math.inf, total)
     facts = {} if groups is None else {"clusters": groups}
     return Value(z, p_value=two_sided(z, groups), **e.facts(), **facts)
