@@ -143,12 +143,13 @@ class MetricEntry(Entry):
         label: the heading in tables; by default the name with spaces.
         better: whether the higher or the lower value is better; None for a metric that is neither.
         bins: whether the builder takes a number of bins.
-        costly: whether the metric takes more than one pass over the logits and a sort. Summaries leave it out.
+        costly: whether summaries leave the metric out: one that takes more than one pass over the logits and a sort, or
+            one that refines another metric of the summary.
         tracked: whether readings along training hold the metric: of all parts of the data, of the test part, or not.
             One that is read of all parts can choose weights and settings on validation.
         shifted: whether the metric is read on corrupted images.
         needs: what the predictions must be: ``"classes"`` for the probabilities of all classes, ``"two classes"`` for
-            the probabilities of two, or ``"any"``.
+            the probabilities of two, ``"binary"`` for two classes in one column or two, or ``"any"``.
         soft: whether soft labels suffice; False for a metric that compares right rows with wrong rows.
     """
 
@@ -158,7 +159,7 @@ class MetricEntry(Entry):
     costly: bool = field(default=False, kw_only=True)
     tracked: Literal["all", "test"] | None = field(default=None, kw_only=True)
     shifted: bool = field(default=False, kw_only=True)
-    needs: Literal["any", "classes", "two classes"] = field(default="any", kw_only=True)
+    needs: Literal["any", "classes", "two classes", "binary"] = field(default="any", kw_only=True)
     soft: bool = field(default=True, kw_only=True)
 
     @property

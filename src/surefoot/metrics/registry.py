@@ -32,6 +32,12 @@ _HENDRYCKS2017 = Citation(
     "Hendrycks and Gimpel", 2017,
     "A Baseline for Detecting Misclassified and Out-of-Distribution Examples in Neural Networks",
 )  # fmt: skip
+_AUSTIN2019 = Citation(
+    "Austin and Steyerberg", 2019,
+    "The Integrated Calibration Index (ICI) and Related Metrics for Quantifying the Calibration of Logistic "
+    "Regression Models",
+)  # fmt: skip
+_COX1958 = Citation("Cox", 1958, "Two Further Applications of a Model for Binary Regression")
 _NAEINI2015 = Citation(
     "Naeini, Cooper and Hauskrecht", 2015, "Obtaining Well Calibrated Probabilities Using Bayesian Binning"
 )
@@ -49,6 +55,10 @@ METRICS: dict[str, MetricEntry] = table(
             citation=Citation("Brier", 1950, "Verification of Forecasts Expressed in Terms of Probability"),
         ),
         MetricEntry(
+            "brier_skill", "surefoot.metrics.skill:brier_skill", better="higher", needs="binary",
+            citation=Citation("Murphy", 1973, "Hedging and Skill Scores for Probability Forecasts"),
+        ),
+        MetricEntry(
             "ece", "surefoot.metrics.ece:ece", label="ECE", bins=True, tracked="all", shifted=True,
             citation=Citation("Guo et al.", 2017, "On Calibration of Modern Neural Networks"),
         ),
@@ -59,6 +69,27 @@ METRICS: dict[str, MetricEntry] = table(
             "under_confidence", "surefoot.metrics.gap:under_confidence", bins=True, better=None, tracked="all",
         ),
         MetricEntry("event_ece", "surefoot.metrics.gap:event_ece", label="event ECE", bins=True, needs="two classes"),
+        MetricEntry(
+            "calibration_intercept", "surefoot.metrics.cox:calibration_intercept", better=None, needs="binary",
+            citation=_COX1958,
+        ),
+        MetricEntry(
+            "calibration_slope", "surefoot.metrics.cox:calibration_slope", better=None, needs="binary",
+            citation=_COX1958,
+        ),
+        MetricEntry(
+            "calibration_in_the_large", "surefoot.metrics.cox:calibration_in_the_large", better=None, costly=True,
+            citation=Citation("Miller, Hui and Tierney", 1991, "Validation Techniques for Logistic Regression Models"),
+        ),
+        MetricEntry(
+            "spiegelhalter_z", "surefoot.metrics.skill:spiegelhalter_z", better=None, needs="binary", soft=False,
+            citation=Citation(
+                "Spiegelhalter", 1986, "Probabilistic Prediction in Patient Management and Clinical Trials"
+            ),
+        ),
+        MetricEntry("ici", "surefoot.metrics.ici:ici", label="ICI", costly=True, citation=_AUSTIN2019),
+        MetricEntry("e50", "surefoot.metrics.ici:e50", label="E50", costly=True, citation=_AUSTIN2019),
+        MetricEntry("e90", "surefoot.metrics.ici:e90", label="E90", costly=True, citation=_AUSTIN2019),
         MetricEntry(
             "adaptive_ece", "surefoot.metrics.ece:adaptive_ece", label="AdaECE", bins=True, tracked="all",
             citation=Citation(
@@ -74,6 +105,17 @@ METRICS: dict[str, MetricEntry] = table(
                 "Beyond Temperature Scaling: Obtaining Well-Calibrated Multiclass Probabilities with Dirichlet "
                 "Calibration",
             ),
+        ),
+        MetricEntry(
+            "threshold_ece", "surefoot.metrics.threshold:threshold_ece", bins=True, costly=True,
+            citation=Citation("Nixon et al.", 2019, "Measuring Calibration in Deep Learning"),
+        ),
+        MetricEntry(
+            "top_k_accuracy", "surefoot.metrics.top_k:top_k_accuracy", better="higher", costly=True, needs="classes",
+        ),
+        MetricEntry(
+            "top_k_ece", "surefoot.metrics.top_k:top_k_ece", bins=True, costly=True, needs="classes",
+            citation=Citation("Gupta et al.", 2021, "Calibration of Neural Networks Using Splines"),
         ),
         MetricEntry("mce", "surefoot.metrics.ece:mce", bins=True, citation=_NAEINI2015),
         MetricEntry("rmsce", "surefoot.metrics.ece:rmsce", bins=True, citation=_KUMAR2019),
@@ -226,6 +268,7 @@ def applicable(p: Predictions) -> list[str]:
         "any": True,
         "classes": p.form != "confidence",
         "two classes": p.form == "classes" and p.classes == 2,
+        "binary": p.form in ("classes", "positive") and p.classes == 2,
     }
     hard = p.soft_labels is None
     return [name for name, entry in METRICS.items() if fits[entry.needs] and (hard or entry.soft)]
@@ -233,7 +276,9 @@ def applicable(p: Predictions) -> list[str]:
 
 @takes_predictions
 def summary(p: Predictions, bins: int = 15) -> dict[str, Value]:
-    """Compute all metrics except `auroc_ovr` and `skce`, which cost more than one pass and a sort.
+    """Compute the metrics of the first screen: all that predictions have, except the costly and the special ones.
+
+    The entries of the registry say which metrics a summary leaves out; `metrics_table` has all of them.
 
     Args:
         p: the predictions.

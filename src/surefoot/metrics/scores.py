@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,24 +62,29 @@ def mean_confidence(p: Predictions) -> Value:
 
 
 @takes_predictions
-def nll(p: Predictions) -> Value:
-    """Mean negative log-likelihood (NLL), −(1/n) Σ log p_y, in nats.
+def nll(p: Predictions, unit: Literal["nats", "bits"] = "nats") -> Value:
+    """Mean negative log-likelihood (NLL, log-loss), −(1/n) Σ log p_y.
 
     Args:
         p: the predictions.
+        unit: ``"nats"`` for the natural logarithm; ``"bits"`` for the logarithm of base 2.
 
     Returns:
         The NLL, at least 0; infinite if a label has probability 0. The fact ``impossible`` counts such rows.
 
     Raises:
-        BadInput: when ``p`` is no `Predictions`.
+        BadInput: when ``unit`` is unknown, or ``p`` is no `Predictions`.
 
     Example:
-        >>> round(nll(Predictions.from_probs([[0.75, 0.25], [0.5, 0.5]], [0, 0])), 6)
-        0.490415
+        >>> p = Predictions.from_probs([[0.75, 0.25], [0.5, 0.5]], [0, 0])
+        >>> round(nll(p), 6), round(nll(p, unit="bits"), 6)
+        (0.490415, 0.707519)
     """
+    if unit not in ("nats", "bits"):
+        raise BadInput(f"unit must be 'nats' or 'bits'; got {unit!r}")
     impossible = int(np.isneginf(p.log_true).sum())
-    return Value(0.0 - _mean(p, p.log_true), unit="nats", impossible=impossible, **_facts(p))
+    value = 0.0 - _mean(p, p.log_true)
+    return Value(value if unit == "nats" else value / math.log(2), unit=unit, impossible=impossible, **_facts(p))
 
 
 @takes_predictions

@@ -8,6 +8,7 @@ from surefoot.posthoc.calibrator import Calibrator, NotFitted
 from surefoot.posthoc.compare import Change, Comparison, check_splits, compare
 from surefoot.posthoc.ensemble import EnsembleTemperature
 from surefoot.posthoc.files import load
+from surefoot.posthoc.gain import recalibration_gain
 from surefoot.posthoc.identity import Identity
 from surefoot.posthoc.linear import Dirichlet, Matrix, Vector
 from surefoot.posthoc.ovr import Beta, Platt
@@ -42,6 +43,7 @@ __all__ = [
     "compare",
     "default_candidates",
     "load",
+    "recalibration_gain",
 ]
 
 if not TYPE_CHECKING:  # a module's __getattr__ would hide wrong names from type checkers
