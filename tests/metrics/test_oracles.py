@@ -67,6 +67,24 @@ def test_smooth_as_relplot(q):
     value = relplot.smECE(q.confidence, q.correct.astype(float))
     assert metrics.smooth_ece(q) == pytest.approx(value, abs=1e-3 if len(q) >= 1000 else 3e-3)
 
+def test_smooth_where_relplot_differs():
+    """Two groups of confidences: the fixed point by brute force over image sources of the reflected kernel."""
+    from surefoot.predictions import Events
+
+    random = np.random.default_rng(0)
+    c = np.where(random.random(2000) < 0.5, 0.05, 0.95)
+    y = random.random(2000) < 0.5
+    width = float(metrics.smooth_ece(Events(c, y)))
+    grid = (np.arange(2000) + 0.5) / 2000
+    curve = np.zeros(2000)
+    for place in (0.05, 0.95):
+        mass = (y - c)[c == place].sum() / len(c)
+        sources = (sign * place + 2 * k for k in range(-4, 5) for sign in (1, -1))
+        curve += mass * sum(np.exp(-0.5 * ((grid - x) / width) ** 2) for x in sources) / (width * np.sqrt(2 * np.pi))
+    assert np.abs(curve).mean() == pytest.approx(width, abs=1e-5)
+    assert relplot.smECE(c, y.astype(float)) > width + 0.05
+
+
 
 # --- where they are wrong ---------------------------------------------------------------------------
 
