@@ -68,9 +68,10 @@ def test_small_and_large_numbers_over_several_blocks():
     assert total_value(total_of(values)) == float(exact)
     extreme = np.full(1 << 15, np.nextafter(2.0**16, 0))
     assert int_of(total_of(extreme)) == int(extreme[0] * 2.0**57) << 15
-    # As many bits as there can be: the sum of 2^18 of these would be rounded.
-    extreme = 65536 - np.random.default_rng(0).integers(1, 1 << 30, 1 << 18) * 2.0**-37
-    assert int_of(total_of(extreme)) == sum(int(value * 2.0**57) for value in extreme.tolist())
+    # As many bits as there can be: float64 sums of 2^18 of these would be rounded.
+    units = (1 << 53) - np.random.default_rng(0).integers(1, 1 << 50, 1 << 20)
+    exact = (int((units >> 30).sum()) << 30) + int((units & (1 << 30) - 1).sum())
+    assert int_of(total_of(units * 2.0**-37)) == exact << 20
 
 
 @given(st.lists(st.integers(-(1 << 200), 1 << 200), max_size=5))

@@ -13,6 +13,7 @@ from sklearn.metrics import brier_score_loss, log_loss, roc_auc_score
 from surefoot import Predictions, metrics
 from surefoot.errors import BadInput
 from surefoot.metrics.bins import equal_mass, equal_width
+from surefoot.metrics.weighted import int_dot
 from surefoot.predictions import Events
 
 from ..conftest import random_predictions
@@ -237,3 +238,10 @@ class TestNamesOfScikitLearn:
             metrics.mce(self.Y, self.P, strategy="quantile")
         with pytest.raises(BadInput, match="which one is the positive event"):
             metrics.ece(np.array(["a", "b"]), np.array([0.2, 0.4]))
+
+
+def test_products_of_as_many_bits_as_there_can_be_are_summed_exactly():
+    random = np.random.default_rng(0)
+    left, right = (1 << 40) - random.integers(0, 99, 40_000), (1 << 57) - random.integers(0, 1 << 50, 40_000)
+    exact = sum(a * b for a, b in zip(left.tolist(), right.tolist(), strict=True))
+    assert int_dot(np.zeros(40_000, np.int64), 1, left, right) == [exact]
