@@ -67,6 +67,7 @@ def test_smooth_as_relplot(q):
     value = relplot.smECE(q.confidence, q.correct.astype(float))
     assert metrics.smooth_ece(q) == pytest.approx(value, abs=1e-3 if len(q) >= 1000 else 3e-3)
 
+
 def test_smooth_where_relplot_differs():
     """Two groups of confidences: the fixed point by brute force over image sources of the reflected kernel."""
     from surefoot.predictions import Events
@@ -83,7 +84,6 @@ def test_smooth_where_relplot_differs():
         curve += mass * sum(np.exp(-0.5 * ((grid - x) / width) ** 2) for x in sources) / (width * np.sqrt(2 * np.pi))
     assert np.abs(curve).mean() == pytest.approx(width, abs=1e-5)
     assert relplot.smECE(c, y.astype(float)) > width + 0.05
-
 
 
 # --- where they are wrong ---------------------------------------------------------------------------

@@ -32,19 +32,28 @@ def evaluate(
     every: Annotated[bool, typer.Option("--all", help="Also the metrics that take longer.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout, nothing else.")] = False,
     figure: Annotated[Path | None, typer.Option(metavar="OUT.svg|png|pdf|html", help="Draw the diagram.")] = None,
+    stream: Annotated[bool, typer.Option("--stream", help="Read batch by batch: files larger than memory.")] = False,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the resampling behind the intervals.")] = 0,
 ) -> None:
     """Print metrics with 95 % intervals, a reliability diagram, and what they mean."""
     from surefoot import evaluation
+    from surefoot.errors import BadInput
     from surefoot.predictions import Predictions
     from surefoot.text import plain
 
     if figure is not None:
         check_figure(figure)
     wanted = columns.arguments(label, prob, logit, confidence, correct, weight, cluster, positive, names, ignore_index)
-    p = Predictions.load(file, split=split, kind=columns.kind(probs, logits), **wanted)
-    with progress_bar("resampling") as report:
-        result = evaluation.evaluate(p, bins, costly=every, seed=seed, name=plain(Path(file).name), progress=report)
+    wanted["kind"] = columns.kind(probs, logits)
+    title = plain(Path(file).name)
+    if stream:
+        if split is not None:
+            raise BadInput(f"split={split!r} picks arrays inside an .npz file, which is read as a whole")
+        result = evaluation.evaluate_batches(Predictions.batches(file, **wanted), bins, seed=seed, name=title)
+    else:
+        p = Predictions.load(file, split=split, **wanted)
+        with progress_bar("resampling") as report:
+            result = evaluation.evaluate(p, bins, costly=every, seed=seed, name=title, progress=report)
     if figure is not None:
         from surefoot.reports.figure import save_figure
 

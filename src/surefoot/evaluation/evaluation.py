@@ -40,7 +40,7 @@ class Evaluation:
     Attributes:
         name: what was evaluated, such as a file's name.
         n: number of examples.
-        classes: number of classes.
+        classes: number of classes; 0 where only sums of events are known.
         level: coverage of the intervals.
         metrics: values by name; each `Value` knows what it was measured with.
         intervals: intervals by the metric's name; the costly metrics have none.
@@ -148,7 +148,8 @@ class Evaluation:
             "multilabel": f"{self.n:,} labels that are present or absent",
             "confidence": f"{self.n:,} confidences",
         }
-        return f"{plain(self.name)}: {kinds.get(self.form, f'{self.n:,} predictions of {self.classes} classes')}"
+        of_classes = f" of {self.classes} classes" if self.classes else ""
+        return f"{plain(self.name)}: {kinds.get(self.form, f'{self.n:,} predictions{of_classes}')}"
 
     def _columns(self) -> tuple[str, ...]:
         return "metric", "value", f"{self.level:.0%} interval", "measured with"

@@ -12,12 +12,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surefoot.errors import BadInput
-from surefoot.metrics.bins import bin_of, check_bins, equal_mass, equal_width
+from surefoot.metrics.bins import BinTable, bin_of, check_bins, equal_mass, equal_width
 from surefoot.metrics.value import Value
 from surefoot.predictions import Events, Predictions, events_of, takes_predictions
 from surefoot.validation import check_int
 
-__all__ = ["ChanceECE", "adaptive_ece", "chance_ece", "classwise_ece", "ece", "mce", "rmsce"]
+__all__ = [
+    "ChanceECE",
+    "adaptive_ece",
+    "chance_ece",
+    "chance_of_table",
+    "classwise_ece",
+    "ece",
+    "fine_cells",
+    "mce",
+    "rmsce",
+]
 
 Floats = NDArray[np.float64]
 Entries = tuple[NDArray[np.int64], NDArray[np.int64], Floats]
@@ -288,33 +298,70 @@ def chance_ece(
     resamples = check_int("resamples", resamples, 1)
     e = events_of(p, event)
     seed = check_int("seed", seed, 0)
-    observed = equal_width(e, bins).error(1)
-    draw = _redrawn_rows if e.weight is None and e.cluster is None else _redrawn_bins
-    errors = draw(e, bins, resamples, np.random.default_rng(seed))
+    observed, random = equal_width(e, bins).error(1), np.random.default_rng(seed)
+    if e.weight is None and e.cluster is None:
+        errors = _redrawn_rows(equal_width(e, bins * fine_cells(bins)), bins, resamples, random)
+    else:
+        errors = _redrawn_bins(e, bins, resamples, random)
+    return _chance(observed, errors)
+
+
+def fine_cells(bins: int) -> int:
+    """Number of cells into which `chance_ece` cuts each bin.
+
+    The fine edges j/(cells·M) contain the edges of the M bins exactly: both are quotients of the same numbers.
+
+    Args:
+        bins: number of bins M.
+
+    Returns:
+        The number, at least 1.
+
+    Example:
+        >>> fine_cells(15)
+        68
+    """
+    return max(1, _CELLS // bins)
+
+
+def chance_of_table(fine: BinTable, bins: int, observed: float, resamples: int = 1000, seed: int = 0) -> ChanceECE:
+    """`chance_ece` of rows without weights of which only a fine table is known.
+
+    Args:
+        fine: table of M × `fine_cells` bins of equal width.
+        bins: number of bins M of the ECE.
+        observed: the ECE.
+        resamples: how often the outcomes are redrawn.
+        seed: seed of the draws.
+
+    Returns:
+        What `chance_ece` returns for the rows.
+    """
+    return _chance(observed, _redrawn_rows(fine, bins, resamples, np.random.default_rng(seed)))
+
+
+def _chance(observed: float, errors: Floats) -> ChanceECE:
     # A redrawn error that differs from the observed error by rounding alone counts as equal.
     extreme = int(np.count_nonzero(errors >= observed - 1e-12))
     return ChanceECE(
         observed=observed,
         mean=float(errors.mean()),
         upper=float(np.quantile(errors, 0.95)),
-        p_value=(1 + extreme) / (1 + resamples),
-        resamples=resamples,
+        p_value=(1 + extreme) / (1 + len(errors)),
+        resamples=len(errors),
     )
 
 
-def _redrawn_rows(e: Events, bins: int, resamples: int, random: np.random.Generator) -> Floats:
+def _redrawn_rows(fine: BinTable, bins: int, resamples: int, random: np.random.Generator) -> Floats:
     """(resamples,) errors of outcomes that are redrawn from their probabilities, row by row."""
-    per_bin = max(1, _CELLS // bins)
-    # The fine edges j/(per_bin·M) contain the edges of the M bins exactly: both are quotients of the same numbers.
-    fine = equal_width(e, bins * per_bin)
     filled = fine.count > 0
-    owner = np.arange(bins * per_bin)[filled] // per_bin
+    owner = np.arange(len(fine.count))[filled] // (len(fine.count) // bins)
     starts = np.flatnonzero(np.diff(owner, prepend=-1))
     count, mean = fine.count[filled], np.clip(fine.confidence[filled], 0.0, 1.0)
     errors = np.empty(resamples)
     for index in range(resamples):
         gaps = np.add.reduceat(random.binomial(count, mean) - count * mean, starts)
-        errors[index] = np.abs(gaps).sum() / len(e)
+        errors[index] = np.abs(gaps).sum() / fine.n
     return errors
 
 

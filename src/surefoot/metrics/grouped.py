@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surefoot.errors import BadInput
-from surefoot.metrics.state import CalibrationState, check_fields, from_json, single_events
+from surefoot.metrics.state import CalibrationState, check_fields, from_json
 from surefoot.metrics.value import Value
 from surefoot.predictions import Events, Predictions, check_predictions
 from surefoot.validation import check_int
@@ -289,8 +289,9 @@ def _split(p: Predictions, codes: NDArray[np.int64], groups: int, event: str | N
     order = np.argsort(codes.astype(np.uint16) if groups < 1 << 16 else codes, kind="stable")  # 16 bits: a radix sort
     ends = [0, *np.cumsum(np.bincount(codes, minlength=groups)).tolist()]
     slices = [slice(*ends) for ends in itertools.pairwise(ends)]
-    e = single_events(p, event)
-    together: Predictions | Events = p.take(order) if e is None else e.take(order)
+    # Rows with one probability are their own events; their columns are not needed.
+    alone = p.form != "classes" and p.scores == "probs" and event in (None, p.events().name)
+    together: Predictions | Events = p.events().take(order) if alone else p.take(order)
     return [together.take(rows) for rows in slices]
 
 

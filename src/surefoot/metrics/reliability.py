@@ -13,7 +13,7 @@ from surefoot.metrics.bins import BinTable, check_bins, equal_mass, equal_width
 from surefoot.predictions import Events, Predictions, events_of, takes_predictions
 from surefoot.validation import check_fraction
 
-__all__ = ["Reliability", "reliability", "wilson"]
+__all__ = ["Reliability", "reliability", "reliability_of_table", "wilson"]
 
 Floats = NDArray[np.float64]
 
@@ -100,6 +100,20 @@ def reliability(
         table = equal_mass(events_of(p, event), check_bins(bins))
     else:
         raise BadInput(f"binning must be 'width' or 'mass'; got {binning!r}")
+    return reliability_of_table(table, binning, level)
+
+
+def reliability_of_table(table: BinTable, binning: str = "width", level: float = 0.95) -> Reliability:
+    """Compute the data of a reliability diagram from its bins.
+
+    Args:
+        table: the bins.
+        binning: ``"width"`` or ``"mass"``.
+        level: coverage of the intervals and of the band.
+
+    Returns:
+        What `reliability` returns for the rows in the bins.
+    """
     filled = table.count > 0
     # Repeated and weighted rows are not independent: they count as the effective number of rows.
     count = np.where(filled, table.effective, np.nan)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -178,10 +179,7 @@ class CalibrationState:
             e = p
         else:
             which = self._which(check_predictions("p", p)) if event is None else event
-            single = single_events(p, which)
-            if single is not None:
-                e = single
-            elif event is None and p.form == "multilabel" and _absent(p, which):
+            if event is None and p.form == "multilabel" and _absent(p, which):
                 e = p.events("pooled").take(slice(0, 0))
                 e.name = str(which)
             else:
@@ -314,6 +312,32 @@ class CalibrationState:
         for part in (self, other):
             for name, array in merged.arrays.items():
                 array += part.arrays[name]
+        merged._carry()
+        return merged
+
+    def coarser(self, bins: int) -> CalibrationState:
+        """The state of the same rows in fewer bins.
+
+        Args:
+            bins: number of bins, a divisor of the present number.
+
+        Returns:
+            A new state, with the bits of a state that has had these bins from the start.
+
+        Raises:
+            BadInput: when ``bins`` is no divisor.
+
+        Example:
+            >>> CalibrationState(30).update(Predictions([[2.0, 0.0]], [0])).coarser(15).bins
+            15
+        """
+        bins = check_bins(bins)
+        if self.bins % bins:
+            raise BadInput(f"bins must divide {self.bins}; got {bins}")
+        merged = copy.deepcopy(self)
+        merged.bins = bins
+        merged.sums = self.sums.reshape(4, bins, -1).sum(axis=2)
+        merged.cells = self.cells.reshape(*self.cells.shape[:3], bins, -1).sum(axis=4)
         merged._carry()
         return merged
 
@@ -549,25 +573,6 @@ class CalibrationState:
 
 
 # --- scores of rows -------------------------------------------------------------------------------------------------
-
-
-def single_events(p: Predictions, which: str | int | None) -> Events | None:
-    """Make the usual events of one probability a row without the columns of both classes, which cost ten times more.
-
-    Args:
-        p: the predictions.
-        which: which events, as for `Predictions.events`.
-
-    Returns:
-        What ``p.events(which)`` returns; None if these are other predictions or other events.
-    """
-    usual = {"positive": "positive", "multilabel": "pooled", "confidence": "given"}.get(p.form)
-    if usual is None or which not in (None, usual) or p.scores != "probs" or p.positive not in (None, 1):
-        return None
-    scores = p._scores[:, 0] if p._rows is None else p._scores[p._rows, 0]
-    return Events.trusted(
-        np.ascontiguousarray(scores, np.float64), p.labels == 1, p.weights, p.clusters, name=usual
-    )  # fmt: skip
 
 
 def _absent(p: Predictions, label: str | int | None) -> bool:

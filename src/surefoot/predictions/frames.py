@@ -7,7 +7,7 @@ import glob
 import io
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow
 import pyarrow.csv
 import pyarrow.feather
+import pyarrow.ipc
 import pyarrow.json
 import pyarrow.parquet
 
@@ -22,7 +23,16 @@ from surefoot.errors import BadInput
 from surefoot.files import first_line
 from surefoot.predictions.archives import MOST_EXPANSION
 
-__all__ = ["FORMATS", "format_of", "is_frame", "open_text", "parts_of", "read_frame", "table_of_frame"]
+__all__ = [
+    "FORMATS",
+    "format_of",
+    "is_frame",
+    "open_text",
+    "parts_of",
+    "read_frame",
+    "read_in_batches",
+    "table_of_frame",
+]
 
 FORMATS = (".csv", ".parquet", ".jsonl", ".feather", ".arrow")
 _COMPRESSED = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
@@ -82,6 +92,58 @@ def read_frame(source: str) -> tuple[pyarrow.Table, str, bool]:
         return pyarrow.concat_tables(tables, promote_options="permissive"), repr(source), False
     except pyarrow.ArrowInvalid as error:
         raise BadInput(f"the parts of {source!r} do not fit together: {first_line(error)}") from error
+
+
+def read_in_batches(path: Path, rows: int) -> Iterator[pyarrow.Table]:
+    """Read a file in batches of rows, so that the memory does not grow with the file.
+
+    Args:
+        path: a ``.parquet``, ``.csv``, ``.feather`` or ``.arrow`` file; other formats are one batch.
+        rows: rows of a batch; batches of text are blocks of 16 MB instead.
+
+    Yields:
+        The batches that are not empty.
+
+    Raises:
+        BadInput: when the file is damaged.
+    """
+    suffix, where = format_of(path), repr(str(path))
+    try:
+        if suffix == ".parquet":
+            with pyarrow.parquet.ParquetFile(str(path), page_checksum_verification=True) as file:
+                columns = columns_of_parquet(file, where)
+                for batch in file.iter_batches(rows, columns=columns):
+                    if batch.num_rows:
+                        yield pyarrow.Table.from_batches([batch])
+        elif suffix == ".csv":
+            yield from _csv_batches(path, where)
+        elif suffix in (".feather", ".arrow"):
+            with pyarrow.memory_map(str(path)) as data, pyarrow.ipc.open_file(data) as reader:
+                for index in range(reader.num_record_batches):
+                    yield pyarrow.Table.from_batches([reader.get_batch(index)])
+        else:
+            yield _read(suffix, path, where)
+    except BadInput:
+        raise
+    except MemoryError as error:
+        raise BadInput(explain(error, where)) from error
+    except Exception as error:  # pyarrow raises a dozen types on damaged bytes
+        raise BadInput(f"{where} is not an intact {suffix} file: {first_line(error)}") from error
+
+
+def _csv_batches(path: Path, where: str) -> Iterator[pyarrow.Table]:
+    with open_text(path) as stream:
+        header = stream.readline().removeprefix(b"\xef\xbb\xbf").decode()
+        columns = [name.strip() for name in next(csv.reader([header], skipinitialspace=True), [])]
+        check_header(where, columns)
+        # The first block would decide the types of all: a column of scores that begins with 0 and 1 is no integer.
+        scores = {name: pyarrow.float64() for name in columns if re.match(r"(logit|prob)s?(?![a-z])", name.lower())}
+        options = pyarrow.csv.ReadOptions(column_names=columns, block_size=max(_BLOCK, 4 * len(header)))
+        convert = pyarrow.csv.ConvertOptions(null_values=[], strings_can_be_null=False, column_types=scores)
+        with pyarrow.csv.open_csv(stream, options, convert_options=convert) as reader:
+            for batch in reader:
+                if batch.num_rows:
+                    yield pyarrow.Table.from_batches([batch])
 
 
 def parts_of(source: str) -> list[Path]:
@@ -186,7 +248,9 @@ def open_text(path: Path) -> IO[bytes]:
         A binary stream.
     """
     kind = _COMPRESSED.get(path.suffix.lower())
-    return open(path, "rb") if kind is None else pyarrow.input_stream(str(path), compression=kind)
+    if kind is None:
+        return open(path, "rb")
+    return io.BufferedReader(pyarrow.input_stream(str(path), compression=kind))
 
 
 def _read_csv(data: bytes, where: str) -> pyarrow.Table:
@@ -232,18 +296,31 @@ def _read_parquet(source: Path | bytes, where: str) -> pyarrow.Table:
     size = len(source) if isinstance(source, bytes) else source.stat().st_size
     opened = pyarrow.BufferReader(source) if isinstance(source, bytes) else str(source)
     with pyarrow.parquet.ParquetFile(opened, page_checksum_verification=True) as file:
-        # pandas writes the index of a table as a separate column and names this column in the metadata.
-        index = (file.schema_arrow.pandas_metadata or {}).get("index_columns", [])
-        columns = [
-            name
-            for name in file.schema_arrow.names
-            if name not in index and not re.fullmatch(r"__index_level_\d+__", name)
-        ]
-        check_header(where, columns)
+        columns = columns_of_parquet(file, where)
         claimed = 8 * file.metadata.num_rows * len(columns)
         if claimed > max(_TRUST, MOST_EXPANSION * size):
             raise BadInput(f"{where} claims {claimed} bytes of numbers, more than its size explains; it is not read")
         return file.read(columns)
+
+
+def columns_of_parquet(file: pyarrow.parquet.ParquetFile, where: str) -> list[str]:
+    """The columns of a file, without the index of pandas, which writes one as a column and names it in the metadata.
+
+    Args:
+        file: the opened file.
+        where: what errors call the file.
+
+    Returns:
+        Names of the columns.
+
+    Raises:
+        BadInput: when a name is missing or repeated.
+    """
+    index = (file.schema_arrow.pandas_metadata or {}).get("index_columns", [])
+    names = file.schema_arrow.names
+    columns = [name for name in names if name not in index and not re.fullmatch(r"__index_level_\d+__", name)]
+    check_header(where, columns)
+    return columns
 
 
 def check_header(where: str, columns: Sequence[str]) -> None:

@@ -28,7 +28,7 @@ from surefoot.predictions import frames
 from surefoot.predictions.archives import read_archive
 from surefoot.validation import as_path
 
-__all__ = ["Columns", "Table", "columns_of", "read_source", "table_of_archive", "write_table"]
+__all__ = ["Columns", "Table", "columns_of", "read_batches", "read_source", "table_of_archive", "write_table"]
 
 _PREFIX = {"logits": "logit", "probs": "prob"}
 
@@ -126,6 +126,34 @@ def read_source(
     in_file = partial(_naming_lines, path) if lines and str(source) != "-" else nullcontext
     with in_file():
         return columns_of(frame, wanted, where), in_file
+
+
+def read_batches(source: Any, wanted: Columns, rows: int) -> Iterator[Table]:
+    """Read the columns of predictions batch by batch.
+
+    Args:
+        source: as for `read_source`, except standard input.
+        wanted: what the user says of the columns.
+        rows: rows of a batch.
+
+    Yields:
+        The tables of the batches.
+
+    Raises:
+        BadInput: as `read_source`.
+    """
+    if frames.is_frame(source):
+        table = frames.table_of_frame(source)
+        for begin in range(0, table.num_rows, rows):
+            yield columns_of(table.slice(begin, rows), wanted, "the table")
+        return
+    for path in frames.parts_of(str(source)):
+        if path.suffix.lower() == ".npz":
+            yield table_of_archive(path, None)
+            continue
+        where = repr(str(path))
+        for batch in frames.read_in_batches(path, rows):
+            yield columns_of(batch, wanted, where)
 
 
 @contextmanager
