@@ -5,6 +5,7 @@
 - Binary: a parquet file with a label and a probability a row. The peer is a polars process that reads both columns and
   sums them in 15 bins. Both are processor times of a process of their own, after the imports.
 - Classes in memory: the first screen, against one float64 ``log_softmax`` of the same logits.
+- Streams: peak memory of the first screen batch by batch, against the bytes of the columns.
 """
 
 from __future__ import annotations
@@ -48,6 +49,15 @@ ece = (sums["label"] - sums["prob"]).abs().sum() / len(frame)
 spent = time.process_time() - start
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 print(json.dumps({"seconds": spent, "megabytes": peak, "ece": ece}))
+"""
+STREAM = """
+import json, resource, sys, time
+from surefoot import Predictions
+from surefoot.evaluation import evaluate_batches
+start = time.process_time()
+result = evaluate_batches(Predictions.batches(sys.argv[1]))
+spent = time.process_time() - start
+print(json.dumps({"seconds": spent, "megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}))
 """
 CLASSES = """
 import json, sys, time
@@ -104,6 +114,24 @@ def binary(rows: int, repeats: int) -> dict[str, Any]:
     return {"rows": rows, **median}
 
 
+def stream(rows: int) -> dict[str, Any]:
+    """Peak memory and processor time of a parquet file of ten logits a row, written a million rows at a time."""
+    import pyarrow
+    import pyarrow.parquet
+
+    random, part = np.random.default_rng(0), min(rows, 10**6)
+    schema = pyarrow.schema(
+        [("label", pyarrow.int64()), *((f"logit_{index}", pyarrow.float64()) for index in range(10))]
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "p.parquet"
+        with pyarrow.parquet.ParquetWriter(path, schema) as file:
+            for _ in range(0, rows, part):
+                columns = [random.integers(0, 10, part), *random.normal(size=(10, part))]
+                file.write_table(pyarrow.table([pyarrow.array(column) for column in columns], schema=schema))
+        return {"rows": rows, "column megabytes": rows * 11 * 8 / 1e6, **process(STREAM, path)}
+
+
 def main() -> None:
     """Measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -115,6 +143,7 @@ def main() -> None:
     found["binary"] = [binary(rows, 1 if quick else 5) for rows in ([10**5] if quick else [10**6, 10**7])]
     shapes = [(10**4, 10)] if quick else [(10**6, 10), (10**5, 1000)]
     found["classes"] = [{"rows": n, "classes": k, **process(CLASSES, n, k, 1 if quick else 5)} for n, k in shapes]
+    found["stream"] = [stream(rows) for rows in ([10**5] if quick else [2 * 10**6, 2 * 10**7])]
     parts = ["# Evaluation: what the first screen costs\n", "Made by `python benchmarks/evaluate.py`, processor time."]
     parts.append(", ".join(f"{name} {value}" for name, value in found["machine"].items()) + ".\n")
     rows = [
@@ -131,6 +160,11 @@ def main() -> None:
         for run in found["classes"]
     ]  # fmt: skip
     parts.append(table(["logits in memory", "ours", "log_softmax", "ratio (goal 3)"], rows) + "\n")
+    rows = [
+        [f"{run['rows']:,} × 10", f"{run['column megabytes']:,.0f} MB", f"{run['megabytes']:.0f} MB", f"{run['seconds']:.2f} s"]
+        for run in found["stream"]
+    ]  # fmt: skip
+    parts.append(table(["batch by batch", "columns", "peak memory", "processor time"], rows) + "\n")
     report(options.out, "evaluate", "\n".join(parts), found)
 
 

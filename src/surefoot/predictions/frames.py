@@ -110,7 +110,9 @@ def read_in_batches(path: Path, rows: int) -> Iterator[pyarrow.Table]:
     suffix, where = format_of(path), repr(str(path))
     try:
         if suffix == ".parquet":
-            with pyarrow.parquet.ParquetFile(str(path), page_checksum_verification=True) as file:
+            # Reading ahead would hold whole row groups of every column.
+            options = {"page_checksum_verification": True, "pre_buffer": False, "buffer_size": 1 << 20}
+            with pyarrow.parquet.ParquetFile(str(path), **options) as file:
                 columns = columns_of_parquet(file, where)
                 for batch in file.iter_batches(rows, columns=columns):
                     if batch.num_rows:
