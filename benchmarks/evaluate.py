@@ -161,7 +161,8 @@ def main() -> None:
     ]  # fmt: skip
     parts.append(table(["logits in memory", "ours", "log_softmax", "ratio (goal 3)"], rows) + "\n")
     rows = [
-        [f"{run['rows']:,} × 10", f"{run['column megabytes']:,.0f} MB", f"{run['megabytes']:.0f} MB", f"{run['seconds']:.2f} s"]
+        [f"{run['rows']:,} × 10", f"{run['column megabytes']:,.0f} MB", f"{run['megabytes']:.0f} MB",
+         f"{run['seconds']:.2f} s"]
         for run in found["stream"]
     ]  # fmt: skip
     parts.append(table(["batch by batch", "columns", "peak memory", "processor time"], rows) + "\n")
