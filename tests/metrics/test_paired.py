@@ -9,7 +9,7 @@ from scipy.stats import ttest_rel
 
 from surefoot import metrics
 from surefoot.errors import BadInput
-from surefoot.metrics import noise, paired
+from surefoot.metrics import bin_noise, paired
 from surefoot.metrics.paired import debiased_size, ece_difference, kce_difference, mean_difference
 
 from ..conftest import binary_predictions
@@ -165,7 +165,7 @@ def test_cells_of_equal_mass_reproduce_the_adaptive_error_with_ties():
     for n, levels in ((7, 3), (100, 1), (100, 4), (1000, 50), (300, 10**6)):
         c = 0.5 + 0.4 * random.integers(0, levels, n) / levels
         p = binary_predictions(c, random.random(n) < 0.6)
-        cells = noise.mass_cells(p.confidence, p.correct, 15)
+        cells = bin_noise.mass_cells(p.confidence, p.correct, 15)
         by_bin = cells.sums(p.correct - p.confidence)
         assert np.abs(by_bin).sum() / n == pytest.approx(metrics.adaptive_ece(p), abs=1e-12)
         assert cells.mass.sum() == pytest.approx(n)
@@ -173,7 +173,7 @@ def test_cells_of_equal_mass_reproduce_the_adaptive_error_with_ties():
         times = random.integers(1, 4, n)
         again = np.repeat(np.arange(n), times)
         q = p.take(again)
-        weighted = noise.mass_cells(p.confidence, p.correct, 15, times.astype(float))
+        weighted = bin_noise.mass_cells(p.confidence, p.correct, 15, times.astype(float))
         if len(again) >= 15:
             found = np.abs(weighted.sums((p.correct - p.confidence) * times)).sum() / times.sum()
             cuts = np.arange(16) * len(again) // 15
