@@ -156,6 +156,10 @@ class ArrayDataset(Dataset):
             self._inputs = _Inputs(small=True)  # a view of the stored tensor costs no memory
             self._inputs.keep(stored[rows])
 
+    def __repr__(self) -> str:
+        stored = str(self._stored.dtype).removeprefix("torch.")
+        return f"{type(self).__name__}(n={len(self)}, shape={self.shape}, classes={self.classes}, stored={stored!r})"
+
     def take(self, rows: Rows = _ALL, device: Any = None) -> tuple[Tensor, Tensor]:
         """Read the inputs and labels of the examples ``rows``."""
         inputs = self._inputs.get()
