@@ -411,7 +411,7 @@ class _TorchMultiMargin(FunctionLoss):
 
 
 def _repr_of_torch(module: nn.Module, reduction: str) -> str:
-    """torch's name of a loss and the settings that are not torch's default."""
+    """The name of a loss of torch and the settings that are not torch's default."""
     parameters = inspect.signature(type(module)).parameters
     hidden = {name: parameter.default for name, parameter in parameters.items()}
     settings = [settings_of(module, hidden | {"reduction": module.reduction})]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from surefoot.data.sets import data_folder
+from surefoot.errors import BadInput
 from surefoot.studies.folder import StudyFolder, gather
 from surefoot.studies.plan import DatasetIndex, make_plan
 from surefoot.studies.runner import Runner, Show, Task
@@ -111,8 +112,10 @@ def study(
     if isinstance(spec, str | Path):
         study_spec = read_study(Path(spec))
         source = Path(spec).read_bytes()
-    else:
+    elif isinstance(spec, StudySpec | Mapping):
         study_spec = spec if isinstance(spec, StudySpec) else study_of(spec)
+    else:
+        raise BadInput(f"spec must be the path of a .toml file, its tables as a mapping, or a StudySpec; got {spec!r}")
     library = DatasetIndex(data_folder(data))
     folder = StudyFolder(Path(out))
     plan = make_plan(study_spec, scale, library)

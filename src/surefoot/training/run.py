@@ -90,6 +90,10 @@ def train(
     if isinstance(spec, str | Path):
         spec = read_spec(Path(spec))
     elif not isinstance(spec, RunSpec):
+        if not isinstance(spec, Mapping):
+            raise BadInput(
+                f"spec must be the path of a .toml file, its tables as a mapping, or a RunSpec; got {spec!r}"
+            )
         spec = spec_of(dict(spec))
     return run(spec, Path(out), data_folder(data), allow_version_mismatch=allow_version_mismatch)
 
