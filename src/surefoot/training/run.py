@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 import surefoot
 from surefoot.data.prepare import Prepared, prepare
 from surefoot.data.sets import data_folder, load_set
+from surefoot.deprecated import renamed_arguments
 from surefoot.errors import BadInput
 from surefoot.ranks import Ranks, all_ranks
 from surefoot.runs.checkpoint import load_newest
@@ -98,6 +99,7 @@ def train(
     return run(spec, Path(out), data_folder(data), allow_version_mismatch=allow_version_mismatch)
 
 
+@renamed_arguments(other_versions="allow_version_mismatch")
 def run(
     spec: RunSpec,
     out: Path,

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from surefoot.deprecated import current_key, current_keys, former_keys
+from surefoot.deprecated import current_key, current_keys, former_keys, renamed_property, warn_renamed
 from surefoot.ensembles.registry import ENSEMBLES
 from surefoot.errors import BadInput
 from surefoot.losses.registry import LOSSES
@@ -354,12 +354,17 @@ class RunSpec(_Table):
     ensemble: Named | None = None
     shift: ShiftSpec | None = None
     checkpoint: int = Field(default=200, ge=1)
+    rule = renamed_property("rule", "optimizer")
 
     @model_validator(mode="before")
     @classmethod
     def _plain(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping):
+            return given
         _check_plain(given, "")
-        return given
+        if "rule" in given:  # `spec_of` takes the former key of files without a notice
+            warn_renamed("the argument rule", "optimizer", stacklevel=5)
+        return current_keys(given)
 
     @model_validator(mode="after")
     def _best_needs_readings(self) -> RunSpec:
