@@ -26,6 +26,7 @@ from surefoot.cli import (
     train,
 )
 from surefoot.errors import SurefootError
+from surefoot.plugins import load_plugins
 
 __all__ = ["OLD_FLAGS", "app", "invoke", "main"]
 
@@ -145,6 +146,7 @@ def invoke(arguments: list[str] | None = None) -> int:
     code = 0
     try:
         words = _renamed(sys.argv[1:] if arguments is None else arguments)
+        load_plugins()
         app(words)
     except SystemExit as done:  # how the parser of the command line ends, with or without an error
         code = done.code if isinstance(done.code, int) else 1
