@@ -73,8 +73,8 @@ def _imported(name: str) -> ModuleType:
     except Exception as error:
         first = (str(error).splitlines() or [""])[0]
         raise BadInput(
-            f"plugin {name!r} cannot be imported: {type(error).__name__}: {first}; give the name of a module on Python's "
-            "path, or the path of a .py file"
+            f"plugin {name!r} cannot be imported: {type(error).__name__}: {first}; give the name of a module on "
+            "Python's path, or the path of a .py file"
         ) from error
 
 
