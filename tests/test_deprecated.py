@@ -17,7 +17,7 @@ from torch import nn
 
 import surefoot as sf
 from surefoot import Predictions, curvature, ensembles, losses, margins, optim, theory
-from surefoot.cli import OLD_FLAGS, _renamed
+from surefoot.cli import OLD_FLAGS, _renamed, invoke
 from surefoot.deprecated import _COMPUTED, OLD_MODULES, OLD_NAMES, old_value, renamed_arguments
 from surefoot.ensembles.registry import ENSEMBLES, build_ensemble
 from surefoot.errors import BadInput
@@ -26,7 +26,7 @@ from surefoot.registry import Entry, LossEntry
 from surefoot.runs.records import canonical
 from surefoot.theory.softmax import logit_curvature_bound, tail_lower, tail_upper
 from surefoot.training.run import run
-from surefoot.training.spec import SCHEMA, RunSpec
+from surefoot.training.spec import SCHEMA, RunSpec, read_spec
 
 MIGRATING = (Path(__file__).parents[1] / "docs" / "MIGRATING.md").read_text()
 
@@ -124,6 +124,23 @@ def test_an_old_flag_is_the_new_one(command: str, flag: str, capsys: pytest.Capt
     assert f"{flag} is now {new}" in capsys.readouterr().err
     assert _renamed(["status", flag]) == ["status", flag]
     assert f"| `surefoot {command}` | `{flag}` | `{new}` |" in MIGRATING
+
+
+@pytest.mark.parametrize(("command", "flag"), OLD_FLAGS)
+def test_an_old_flag_and_the_new_one_exclude_each_other(
+    command: str, flag: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    new = OLD_FLAGS[command, flag]
+    assert invoke([command, "a", flag, "b", f"{new}=c"]) == 2
+    assert f"{flag} is the old flag of {new}; give {new} alone" in capsys.readouterr().err
+
+
+def test_a_change_under_both_keys_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text('rule = "sgd"\nstop.steps = 1')
+    assert read_spec(tmp_path / "run.toml", ["optimizer.lr=0.1"]).optimizer.options == {"lr": 0.1}
+    for changes in (["rule.lr=0.2", "optimizer.lr=0.3"], ["optimizer = sam", "rule.rho=0.1"]):
+        with pytest.raises(BadInput, match="'rule' is the former name of 'optimizer'; give 'optimizer' alone"):
+            read_spec(tmp_path / "run.toml", changes)
 
 
 def test_old_arguments() -> None:

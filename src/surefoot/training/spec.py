@@ -493,6 +493,7 @@ def read_spec(path: Path, changes: list[str] | None = None) -> RunSpec:
         ({'lr': 0.1}, 'focal')
     """
     table = current_keys(read_toml(path, "spec"))
+    current_keys(dict.fromkeys(re.split(r"[.=]", change, maxsplit=1)[0].strip() for change in changes or []))
     for change in changes or []:
         _change(table, change)
     return spec_of(table, path.name)
