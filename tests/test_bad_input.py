@@ -5,8 +5,13 @@ import pytest
 import torch
 from scipy.special import softmax
 
+import surefoot as sf
 from surefoot import Predictions
 from surefoot.errors import BadInput
+from surefoot.models.registry import build_model
+from surefoot.optim.registry import build_optimizer
+from surefoot.studies.spec import EntrySpec, StudySpec
+from surefoot.training.spec import RunSpec, StopSpec
 
 N, K = 6, 4
 LOGITS = np.random.default_rng(0).normal(size=(N, K))
@@ -152,3 +157,48 @@ def test_what_is_not_certain_is_accepted(case):
     p = Predictions(GOOD_LOGITS[case], LABELS)
     assert np.isfinite(p.confidence).all()
     assert len(p) == N
+
+
+RUN = {"optimizer": {"name": "sgd", "lr": 0.1}, "stop": {"steps": 1}}
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: RunSpec(**RUN | {"stop": {"steps": 3, "batch": 0.5}}), "RunSpec: stop.batch must be an integer or"),
+        (lambda: RunSpec(stop={"steps": 3}), "RunSpec: the key 'optimizer' is missing; it must be a name"),
+        (lambda: StopSpec(steps=1, epochs=1), "StopSpec: give either steps or epochs"),
+        (lambda: StudySpec(name="a b", base={}), "StudySpec: name must be a name of letters, digits"),
+        (lambda: EntrySpec(name=3), "EntrySpec: name must be text that is not empty; got 3"),
+        (lambda: sf.train(3), "spec must be the path of a .toml file, .* or a RunSpec; got 3"),
+        (lambda: sf.study([1]), r"spec must be the path of a .toml file, .* or a StudySpec; got \[1\]"),
+        (
+            lambda: sf.train(RUN | {"optimizer": {"name": "sgd", "lr": torch.tensor(0.1)}}),
+            r"optimizer.lr must be a number or a list of Python; got Tensor; give .item\(\)",
+        ),
+        (lambda: sf.train(RUN | {"seed": np.int64(3)}), "seed must be a number or a list of Python; got int64"),
+        (lambda: RunSpec(**RUN | {"model": {"name": "mlp", "widths": {1}}}), r"model.widths must be .*; got \{1\}"),
+        (
+            lambda: sf.train(RUN | {"optimizer": {"name": "sam", "base": 3}}),
+            "base of sam must be the name of an optimizer, or a table with a name; got 3",
+        ),
+        (
+            lambda: build_optimizer("sgd", torch.nn.Linear(2, 2), {"momentum": "x"}),
+            "optimizer sgd: momentum must be a number, such as 0; got 'x'",
+        ),
+        (
+            lambda: build_model("mlp", (4,), 3, widths="ab"),
+            r"model mlp: widths must be a list of integers, such as \(200, 200\); got 'ab'",
+        ),
+        (
+            lambda: build_model("cnn", (3, 8, 8), 3, width=0.5),
+            "model cnn cannot take width=0.5: out_channels must be divisible by groups",
+        ),
+    ],
+)
+def test_specs_and_options_from_python(call, says, tmp_path, monkeypatch):
+    """One sentence of surefoot's, without the phrases of pydantic, torch or Python."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BadInput, match=says) as error:
+        call()
+    assert "\n" not in str(error.value)

@@ -4,6 +4,7 @@ import hashlib
 import importlib
 import json
 import pickle
+import re
 import sys
 import warnings
 from collections.abc import Callable
@@ -16,15 +17,16 @@ from torch import nn
 
 import surefoot as sf
 from surefoot import Predictions, curvature, ensembles, losses, margins, optim, theory
-from surefoot.cli import OLD_FLAGS, _renamed
-from surefoot.deprecated import OLD_MODULES, OLD_NAMES, renamed_arguments
+from surefoot.cli import OLD_FLAGS, _renamed, invoke
+from surefoot.deprecated import _COMPUTED, OLD_MODULES, OLD_NAMES, old_value, renamed_arguments
 from surefoot.ensembles.registry import ENSEMBLES, build_ensemble
 from surefoot.errors import BadInput
 from surefoot.losses.registry import LOSSES, Facts, build_objective
-from surefoot.registry import Entry
+from surefoot.registry import Entry, LossEntry
 from surefoot.runs.records import canonical
 from surefoot.theory.softmax import logit_curvature_bound, tail_lower, tail_upper
-from surefoot.training.spec import SCHEMA, RunSpec
+from surefoot.training.run import run
+from surefoot.training.spec import SCHEMA, RunSpec, read_spec
 
 MIGRATING = (Path(__file__).parents[1] / "docs" / "MIGRATING.md").read_text()
 
@@ -36,8 +38,13 @@ def test_an_old_module_is_the_new_one(old: str, new: str) -> None:
         module = importlib.import_module(old)
     target = importlib.import_module(new)
     assert all(getattr(module, name) is getattr(target, name) for name in target.__all__)
-    assert all(getattr(module, name) is getattr(target, now) for name, now in OLD_NAMES.get(new, {}).items())
+    assert all(same(getattr(module, name), old_value(new, name)) for name in OLD_NAMES.get(new, {}))
     assert f"`{old}`" in MIGRATING
+
+
+def same(value: Any, other: Any) -> bool:
+    """One object, or equal tables; functions that are made on the spot are told by their code."""
+    return value is other or value == other or value.__code__ is other.__code__
 
 
 NAMES = [(module, old, new) for module, names in OLD_NAMES.items() for old, new in names.items()]
@@ -46,12 +53,45 @@ NAMES = [(module, old, new) for module, names in OLD_NAMES.items() for old, new 
 @pytest.mark.parametrize(("module", "old", "new"), NAMES)
 def test_an_old_name_is_the_new_one(module: str, old: str, new: str) -> None:
     target = importlib.import_module(module)
-    if hasattr(target, "__getattr__"):
-        with pytest.warns(DeprecationWarning, match=f"{module}.{old} is now {module}.{new}"):
-            assert getattr(target, old) is getattr(target, new)
-    else:  # the module itself has a new name, and the old one serves the old names
-        assert module in OLD_MODULES.values()
-    assert f"`{old}`" in MIGRATING
+    with pytest.warns(DeprecationWarning, match=rf"{re.escape(module)}\.{old} is now ") as notices:
+        assert same(getattr(target, old), old_value(module, old))
+    assert {notice.filename for notice in notices} == {__file__}
+    words = new.replace(":", ".")
+    assert f"| `{module}` | `{old}` | `{words}` |" in MIGRATING or f"`{old}`" in MIGRATING
+
+
+def test_values_that_were_tables_and_functions() -> None:
+    values = {f"{module}.{name}": old_value(module, name) for module, name in _COMPUTED}
+    assert values["surefoot.metrics.registry.COSTLY"][:2] == ("auroc_ovr", "skce")
+    assert {"accuracy", "auroc_ovr"} <= values["surefoot.metrics.registry.HIGHER_IS_BETTER"]
+    assert values["surefoot.shift.official.OFFICIAL"]["cifar10"] == "CIFAR-10-C"
+    assert values["surefoot.studies.plan.GRADIENTS"] == {"calmo": 7, "margin-tail": 6, "mit-l": 2}
+    assert values["surefoot.studies.plan.PASSES"]["sam"] == 2
+    assert "test.ece" in values["surefoot.reports.figures.panels.FINAL"]
+    assert values["surefoot.loss.names_classes"](losses.CrossEntropy()) is True
+    assert values["surefoot.validation.as_labels"]([0, 2], (2, 3)).tolist() == [0, 2]
+    with pytest.raises(BadInput, match="labels"):
+        values["surefoot.validation.as_labels"]([0, 3], (2, 3))
+    inputs, labels = values["surefoot.training.tracker.as_split"]("train", (torch.zeros(2, 3), [0, 1]))
+    assert (inputs.shape, labels.tolist()) == ((2, 3), [0, 1])
+    assert values["surefoot.runs.reader.progress"](Path("no-such-run"))["step"] == 0
+
+
+GONE = " ".join(
+    line.split(" | ")[0]
+    for line in MIGRATING.partition("## Names without an equivalent")[2].splitlines()
+    if "|" in line
+)
+PUBLIC = json.loads((Path(__file__).parent / "names_0_1.json").read_text())
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("module", PUBLIC)
+def test_a_public_name_of_0_1_works_or_is_listed_as_gone(module: str) -> None:
+    """`names_0_1.json` holds every module of 0.1 and its ``__all__``."""
+    found = importlib.import_module(module)
+    missing = {name for name in PUBLIC[module] if not hasattr(found, name)}
+    assert missing == {name for name in PUBLIC[module] if f"`{module}.{name}`" in GONE}
 
 
 def test_a_name_that_never_was_is_an_error() -> None:
@@ -84,6 +124,23 @@ def test_an_old_flag_is_the_new_one(command: str, flag: str, capsys: pytest.Capt
     assert f"{flag} is now {new}" in capsys.readouterr().err
     assert _renamed(["status", flag]) == ["status", flag]
     assert f"| `surefoot {command}` | `{flag}` | `{new}` |" in MIGRATING
+
+
+@pytest.mark.parametrize(("command", "flag"), OLD_FLAGS)
+def test_an_old_flag_and_the_new_one_exclude_each_other(
+    command: str, flag: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    new = OLD_FLAGS[command, flag]
+    assert invoke([command, "a", flag, "b", f"{new}=c"]) == 2
+    assert f"{flag} is the old flag of {new}; give {new} alone" in capsys.readouterr().err
+
+
+def test_a_change_under_both_keys_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text('rule = "sgd"\nstop.steps = 1')
+    assert read_spec(tmp_path / "run.toml", ["optimizer.lr=0.1"]).optimizer.options == {"lr": 0.1}
+    for changes in (["rule.lr=0.2", "optimizer.lr=0.3"], ["optimizer = sam", "rule.rho=0.1"]):
+        with pytest.raises(BadInput, match="'rule' is the former name of 'optimizer'; give 'optimizer' alone"):
+            read_spec(tmp_path / "run.toml", changes)
 
 
 def test_old_arguments() -> None:
@@ -221,7 +278,41 @@ def test_the_standard_deviation_of_an_ensemble_by_its_old_name(ensemble: Callabl
         made = ensemble(network(), deviation=0.25)
     for name, tensor in known.state_dict().items():
         torch.testing.assert_close(made.state_dict()[name], tensor, rtol=0, atol=0)
+    with pytest.warns(DeprecationWarning, match="the property deviation is now std"):
+        assert made.deviation == 0.25
     assert "`deviation`" in MIGRATING
+
+
+def test_a_run_spec_by_its_old_key() -> None:
+    with pytest.warns(DeprecationWarning, match="the argument rule is now optimizer") as notices:
+        spec = RunSpec(rule={"name": "sgd", "lr": 0.1}, stop={"steps": 1})
+    assert {notice.filename for notice in notices} == {__file__}
+    assert spec == RunSpec(optimizer={"name": "sgd", "lr": 0.1}, stop={"steps": 1})
+    with pytest.warns(DeprecationWarning, match="the property rule is now optimizer"):
+        assert spec.rule == spec.optimizer
+    with (
+        pytest.raises(BadInput, match="'rule' is the former name of 'optimizer'"),
+        pytest.warns(DeprecationWarning, match="rule"),
+    ):
+        RunSpec(rule="sgd", optimizer="sgd", stop={"steps": 1})
+
+
+def test_a_run_by_its_old_argument(tmp_path: Path) -> None:
+    spec = RunSpec(optimizer={"name": "sgd", "lr": 0.1}, stop={"steps": 1}, data={"train": 20, "test": 20})
+    with pytest.warns(DeprecationWarning, match="the argument other_versions is now allow_version_mismatch"):
+        assert run(spec, tmp_path, other_versions=True).outcome == "finished"
+
+
+def test_a_loss_of_ones_own_may_say_that_it_needs_validation(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    class Own(losses.Focal):
+        needs_validation = True
+
+    monkeypatch.setattr(sys.modules[__name__], "Own", Own, raising=False)
+    monkeypatch.setitem(LOSSES, "own", LossEntry("own", f"{__name__}:Own"))
+    table = {"optimizer": "sgd", "stop": {"steps": 1}, "loss": "own", "data": {"train": 20, "test": 20}}
+    with pytest.raises(BadInput, match=r"loss own looks at validation examples .* set data\.val"):
+        sf.train(table, tmp_path)
+    assert sf.train(table | {"data": {"train": 20, "test": 20, "val": 20}}, tmp_path).outcome == "finished"
 
 
 FORMER = [

@@ -3,6 +3,7 @@
 import pickle
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 
@@ -56,6 +57,54 @@ def test_losses():
         ): "CalMO(eps=<3×4>, robust=0.5, smooth=0.01, steps=3, step_size=0.25, reuse=True)",
     }
     assert {repr(loss) for loss in shown} == set(shown.values())
+
+
+def hinge(logits, labels):
+    return (1 - logits.gather(1, labels[:, None])[:, 0]).relu()
+
+
+class Own:
+    needs_labels = True
+
+    def values(self, logits, labels):
+        return hinge(logits, labels)
+
+    def hessian_product(self, logits, labels, u):
+        return 0 * u
+
+
+def test_losses_made_from_functions():
+    assert repr(sf.loss.FunctionLoss(hinge)) == "FunctionLoss(function=hinge)"
+    assert repr(sf.losses.as_loss(Own())) == "FunctionLoss(function=Own.values, hessian_product=hessian_product)"
+    assert repr(sf.losses.as_objective(hinge)) == "Lifted(\n  (loss): FunctionLoss(function=hinge)\n)"
+    assert "loss=FunctionLoss(function=hinge)" in repr(sf.curvature.GaussNewton(model(), X, Y, hinge))
+    assert "loss=FunctionLoss(function=hinge)" in repr(sf.Tracker(model(), train=(X, Y), test=(X, Y), loss=hinge))
+    with pytest.raises(sf.errors.BadInput, match=r"got FunctionLoss\(function=hinge\)"):
+        sf.theory.certify(model(), X, Y, loss=hinge)
+
+
+@pytest.mark.parametrize(
+    ("loss", "shown"),
+    [
+        (nn.MultiMarginLoss(), "MultiMarginLoss()"),
+        (nn.MultiMarginLoss(p=2, weight=torch.ones(3)), "MultiMarginLoss(p=2, weight=<3>)"),
+        (
+            nn.CrossEntropyLoss(weight=torch.ones(3), label_smoothing=0.2),
+            "CrossEntropyLoss(weight=<3>, label_smoothing=0.2)",
+        ),
+        (nn.CrossEntropyLoss(ignore_index=0, reduction="sum"), "CrossEntropyLoss(ignore_index=0, reduction='sum')"),
+        (nn.NLLLoss(reduction="none"), "NLLLoss(reduction='none')"),
+    ],
+)
+def test_losses_of_torch(loss, shown):
+    assert repr(sf.losses.as_loss(loss)) == shown
+
+
+def test_data_sets():
+    data = sf.data.as_dataset("train", (X, Y))
+    assert repr(data) == "ArrayDataset(n=20, shape=(4,), classes=2, stored='float64')"
+    images = sf.data.as_dataset("train", (np.zeros((3, 2, 2), np.uint8), [0, 1, 2]))
+    assert repr(images) == "ArrayDataset(n=3, shape=(2, 2), classes=3, stored='uint8')"
 
 
 def test_measures():

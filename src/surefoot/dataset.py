@@ -156,6 +156,10 @@ class ArrayDataset(Dataset):
             self._inputs = _Inputs(small=True)  # a view of the stored tensor costs no memory
             self._inputs.keep(stored[rows])
 
+    def __repr__(self) -> str:
+        stored = str(self._stored.dtype).removeprefix("torch.")
+        return f"{type(self).__name__}(n={len(self)}, shape={self.shape}, classes={self.classes}, stored={stored!r})"
+
     def take(self, rows: Rows = _ALL, device: Any = None) -> tuple[Tensor, Tensor]:
         """Read the inputs and labels of the examples ``rows``."""
         inputs = self._inputs.get()
@@ -295,7 +299,7 @@ def as_dataset(name: str, given: DatasetLike) -> Dataset:
     Args:
         name: Name of the data set in error messages.
         given: A `Dataset`; a pair (inputs, labels) of tensors, arrays or memory maps; a torch ``Dataset`` of pairs; a
-            ``DataLoader``, or another iterable of pairs of tensors.
+            ``DataLoader``, or another iterable of pairs of tensors, such as a list of batches.
 
     Returns:
         The data set; ``given`` itself if it is a `Dataset`.
@@ -316,7 +320,9 @@ def as_dataset(name: str, given: DatasetLike) -> Dataset:
         given = given.tensors
     elif isinstance(given, TorchDataset):
         given = DataLoader(given, _LOADED)
-    if isinstance(given, Iterable) and not isinstance(given, tuple | list | Tensor | np.ndarray | str):
+    if _are_batches(given) or (
+        isinstance(given, Iterable) and not isinstance(given, tuple | list | Tensor | np.ndarray | str)
+    ):
         return _of_loader(name, given)
     pair: Any = given
     try:
@@ -340,6 +346,17 @@ def _checked(name: str, inputs: Tensor | NDArray[Any], labels: Tensor, names: Se
     return ArrayDataset(inputs, _integer_labels(labels), names=names)
 
 
+def _are_batches(given: Any) -> bool:
+    """Whether a list holds batches, pairs of tensors (b, ...) and (b,), and is not itself a pair (inputs, labels)."""
+    return (
+        isinstance(given, tuple | list)
+        and len(given) > 0
+        and all(isinstance(batch, tuple | list) and len(batch) == 2 for batch in given)
+        and all(isinstance(part, Tensor) and part.ndim > 0 for batch in given for part in batch)
+        and all(batch[0].shape[:1] == batch[1].shape for batch in given)
+    )
+
+
 def _of_loader(name: str, loader: Iterable[Any]) -> Dataset:
     start = _RandomState(loader)
     once = isinstance(loader, Iterator)
@@ -357,6 +374,11 @@ def _of_loader(name: str, loader: Iterable[Any]) -> Dataset:
             kept.append(inputs)
         else:
             kept.clear()
+    if shape is None and once:
+        raise BadInput(
+            f"{name}: the iterator is at its end, so it was already read, and an iterator can be read once; give a "
+            "DataLoader or a list of batches"
+        )
     if shape is None:
         raise BadInput(f"{name}: the loader must give pairs of tensors (inputs, labels); it gave none")
     if kept:

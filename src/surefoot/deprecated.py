@@ -29,6 +29,7 @@ __all__ = [
     "former_keys",
     "former_name",
     "install",
+    "old_value",
     "renamed_arguments",
     "renamed_names",
     "renamed_property",
@@ -106,35 +107,130 @@ OLD_MODULES: Mapping[str, str] = {
     "surefoot.training.opened": "surefoot.training.loaded",
     "surefoot.training.overview": "surefoot.runs.reader",
     "surefoot.training.records": "surefoot.runs.records",
+    "surefoot.reports.diagram": "surefoot.evaluation.evaluation",
+    "surefoot.reports.encode": "surefoot.text",
+    "surefoot.reports.serve.progress": "surefoot.runs.reader",
+    "surefoot.reports.verdict": "surefoot.evaluation.evaluation",
+    "surefoot.training.ascent": "surefoot.training.groups",
+    "surefoot.training.curvatures": "surefoot.training.groups",
+    "surefoot.training.splits": "surefoot.dataset",
 }
 
-# Old name -> new name, within the module or package that has it now. A module that was renamed serves the old names
-# under its old path; the others do so by `renamed_names`.
+# Old name -> new name, within the module or package that has it now, or as "module:name" in another one. A module that
+# was renamed serves the old names under its old path; the others do so by `renamed_names`. The values of `_COMPUTED`
+# have no name now: their rows say in words where they come from.
 OLD_NAMES: Mapping[str, Mapping[str, str]] = {
     "surefoot.curvature": {"Convex": "FunctionLoss"},
-    "surefoot.data.sets": {"DataSet": "StoredData"},
+    "surefoot.data.prepare": {"Split": "surefoot.dataset:Dataset"},
+    "surefoot.data.sets": {
+        "DataSet": "StoredData",
+        "SETS": "surefoot.data.registry:DATASETS",
+    },
+    "surefoot.dataset": {
+        "Split": "DatasetLike",
+        "as_split": "as_dataset(...).take()",
+    },
     "surefoot.ensembles.registry": {"ensemble_named": "build_ensemble"},
     "surefoot.errors": {"RunTaken": "RunLocked"},
-    "surefoot.loss": {"Convex": "FunctionLoss", "LogitLoss": "Loss", "whole_labels": "check_integer_labels"},
+    "surefoot.files": {"open_plain": "open_file"},
+    "surefoot.loss": {
+        "Convex": "FunctionLoss",
+        "LogitLoss": "Loss",
+        "checked": "_checked",
+        "flag": "surefoot.validation:check_bool",
+        "loss_named": "as_loss",
+        "names_classes": "Loss.reads_classes",
+        "non_negative": "surefoot.validation:check_non_negative",
+        "whole_labels": "check_integer_labels",
+        "within": "surefoot.validation:check_within",
+    },
     "surefoot.losses": {"lift": "as_objective"},
+    "surefoot.losses.cross_entropy": {"CrossEntropy": "surefoot.loss:CrossEntropy"},
     "surefoot.losses.frozen_network": {
         "constant": "detached_statistics",
         "held": "frozen_network",
         "recorded": "recorded_statistics",
     },
+    "surefoot.losses.objective": {"lift": "as_objective"},
     "surefoot.losses.registry": {"objective_named": "build_objective"},
+    "surefoot.losses.slopes": {"rival_gaps": "runner_up_gaps"},
+    "surefoot.margins.examples": {"rivals": "runner_ups"},
+    "surefoot.metrics.exact": {"whole_sums": "int_sums"},
+    "surefoot.metrics.registry": {
+        "COSTLY": "METRICS[name].costly",
+        "HIGHER_IS_BETTER": "higher_is_better(name)",
+    },
     "surefoot.models": {"model_named": "build_model"},
     "surefoot.models.registry": {"model_named": "build_model"},
-    "surefoot.optim.base": {"Rule": "BaseOptimizer"},
-    "surefoot.optim.registry": {"RULES": "OPTIMIZERS", "rule_named": "build_optimizer"},
-    "surefoot.posthoc": {"METHODS": "CALIBRATORS", "calibrator_named": "build_calibrator", "doubts": "check_splits"},
-    "surefoot.posthoc.registry": {"METHODS": "CALIBRATORS"},
+    "surefoot.optim.base": {
+        "Rule": "BaseOptimizer",
+        "non_negative": "surefoot.validation:check_non_negative",
+    },
+    "surefoot.optim.registry": {
+        "RULES": "OPTIMIZERS",
+        "rule_named": "build_optimizer",
+    },
+    "surefoot.posthoc": {
+        "METHODS": "CALIBRATORS",
+        "calibrator_named": "build_calibrator",
+        "doubts": "check_splits",
+    },
+    "surefoot.posthoc.compare": {"doubts": "check_splits"},
+    "surefoot.posthoc.registry": {
+        "METHODS": "CALIBRATORS",
+        "calibrator_named": "build_calibrator",
+    },
+    "surefoot.reports.figures.curves": {
+        "Sureness": "ConfidenceCurve",
+        "sureness": "confidence_curve",
+    },
     "surefoot.reports.figures.downsample": {"thin": "downsample"},
+    "surefoot.reports.figures.mpl_style": {"said": "drawable"},
+    "surefoot.reports.figures.panels": {"FINAL": "final_quantities()"},
+    "surefoot.reports.figures.recalibration": {
+        "draw_repaired": "draw_recalibration",
+        "save_repaired": "save_recalibration",
+    },
+    "surefoot.reports.page": {"Shelf": "surefoot.reports.page.payload:PayloadCache"},
+    "surefoot.reports.page.payload": {"Shelf": "PayloadCache"},
+    "surefoot.reports.recalibration": {"fit_doubts": "fit_warnings"},
     "surefoot.reports.serve.refresher": {"Keeper": "Refresher"},
-    "surefoot.studies.node_worker": {"Host": "NodeWorker"},
-    "surefoot.studies.workers": {"Crew": "Workers"},
+    "surefoot.runs.columns": {"whole_lines": "complete_lines"},
+    "surefoot.runs.reader": {"progress": "RunReader(folder).progress()"},
+    "surefoot.runs.records": {
+        "parted": "split_arrays",
+        "restored": "decode_nonfinite",
+        "taken": "is_locked",
+    },
+    "surefoot.shift.measure": {"foreign_rows": "ood_rows"},
+    "surefoot.shift.official": {"OFFICIAL": "surefoot.data.registry.DATASETS[name].corrupted"},
+    "surefoot.shift.ood": {
+        "foreign_by_name": "ood_by_name",
+        "foreign_images": "ood_images",
+    },
     "surefoot.statistics": {"coupling": "sharpness_correlations"},
+    "surefoot.studies.cluster": {
+        "RayCrew": "RayWorkers",
+        "ray_crew": "ray_workers",
+    },
+    "surefoot.studies.node_worker": {"Host": "NodeWorker"},
+    "surefoot.studies.plan": {
+        "GRADIENTS": "surefoot.losses.registry.LOSSES[name].gradients",
+        "Library": "DatasetIndex",
+        "PASSES": "surefoot.optim.registry.OPTIMIZERS[name].gradients",
+        "SetFacts": "DatasetInfo",
+    },
+    "surefoot.studies.workers": {"Crew": "Workers"},
+    "surefoot.theory.population": {"deviation": "hoeffding_term"},
+    "surefoot.training.loaded": {"Opened": "LoadedRun"},
+    "surefoot.training.shifted": {"foreign_sets": "ood_sets"},
+    "surefoot.training.tracker": {
+        "Cadence": "surefoot.training.schedule:Schedule",
+        "Split": "surefoot.dataset:DatasetLike",
+        "as_split": "as_dataset(...).take()",
+    },
     "surefoot.validation": {
+        "as_labels": "Predictions(scores, labels).labels",
         "fraction": "check_fraction",
         "known_options": "check_options",
         "nearest": "suggest",
@@ -142,6 +238,56 @@ OLD_NAMES: Mapping[str, Mapping[str, str]] = {
         "whole": "check_int",
     },
 }
+
+# Values of names that were tables or functions of their own, by module and name.
+_COMPUTED: Mapping[tuple[str, str], Callable[[], Any]] = {
+    ("surefoot.dataset", "as_split"): lambda: _as_split,
+    ("surefoot.loss", "names_classes"): lambda: lambda loss: loss.reads_classes,
+    ("surefoot.metrics.registry", "COSTLY"): lambda: tuple(
+        name for name, entry in _object("surefoot.metrics.registry:METRICS").items() if entry.costly
+    ),
+    ("surefoot.metrics.registry", "HIGHER_IS_BETTER"): lambda: frozenset(
+        name for name, entry in _object("surefoot.metrics.registry:METRICS").items() if entry.better == "higher"
+    ),
+    ("surefoot.reports.figures.panels", "FINAL"): lambda: tuple(
+        _object("surefoot.reports.figures.panels:final_quantities")()
+    ),
+    ("surefoot.runs.reader", "progress"): lambda: (
+        lambda place: _object("surefoot.runs.reader:RunReader")(place).progress()
+    ),
+    ("surefoot.shift.official", "OFFICIAL"): lambda: {
+        name: entry.corrupted
+        for name, entry in _object("surefoot.data.registry:DATASETS").items()
+        if entry.corrupted is not None
+    },
+    ("surefoot.studies.plan", "GRADIENTS"): lambda: {
+        name: entry.gradients
+        for name, entry in _object("surefoot.losses.registry:LOSSES").items()
+        if entry.gradients > 1
+    },
+    ("surefoot.studies.plan", "PASSES"): lambda: {
+        name: entry.gradients for name, entry in _object("surefoot.optim.registry:OPTIMIZERS").items()
+    },
+    ("surefoot.training.tracker", "as_split"): lambda: _as_split,
+    ("surefoot.validation", "as_labels"): lambda: _as_labels,
+}
+
+
+def _as_split(name: str, given: Any) -> Any:
+    """Inputs and labels of what `surefoot.data.as_dataset` takes."""
+    return _object("surefoot.dataset:as_dataset")(name, given).take()
+
+
+def _as_labels(value: Any, shape: tuple[int, ...]) -> Any:
+    """Labels (n,) as integers, checked for scores of a shape (n, k)."""
+    return _object("surefoot.predictions:Predictions")([[0.0] * shape[1]] * shape[0], value).labels
+
+
+def _object(reference: str) -> Any:
+    """The object of a reference ``"module:name"``."""
+    module, _, name = reference.partition(":")
+    return getattr(importlib.import_module(module), name)
+
 
 # Former name: current name. A longer name may follow either after a hyphen, as in "paper-a-table1" or "cores2-100".
 _ALIASES = {"paper-a": "morosini2026", "paper-b": "tan2026", "cores2": "cpu-small"}
@@ -165,10 +311,35 @@ def renamed_names(module: str, stacklevel: int = 3) -> Callable[[str], Any]:
     def attribute(name: str) -> Any:
         if name not in names:
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
-        warn_renamed(f"{module}.{name}", f"{module}.{names[name]}", stacklevel)
-        return getattr(sys.modules[module], names[name])
+        new = names[name]
+        if ":" in new:
+            new = new.replace(":", ".")
+        elif (module, name) not in _COMPUTED:
+            new = f"{module}.{new}"
+        warn_renamed(f"{module}.{name}", new, stacklevel)
+        return old_value(module, name)
 
     return attribute
+
+
+def old_value(module: str, name: str) -> Any:
+    """The value of an old name, without a warning.
+
+    Args:
+        module: a key of `OLD_NAMES`.
+        name: an old name in its row.
+
+    Returns:
+        The value.
+
+    Example:
+        >>> old_value("surefoot.validation", "whole").__name__
+        'check_int'
+    """
+    if (module, name) in _COMPUTED:
+        return _COMPUTED[module, name]()
+    home, colon, new = OLD_NAMES[module][name].rpartition(":")
+    return getattr(importlib.import_module(home if colon else module), new)
 
 
 def renamed_arguments(**names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -219,6 +390,29 @@ def install() -> None:
     vars(errors)["__getattr__"] = renamed_names(errors.__name__)  # here, since this module needs the errors
     if not any(isinstance(finder, _OldModules) for finder in sys.meta_path):
         sys.meta_path.append(_OldModules())
+        sys.meta_path.insert(0, _OldNames())
+
+
+class _OldNames(importlib.abc.MetaPathFinder):
+    """Gives the modules that `OLD_NAMES` lists, and that serve no names of their own, a ``__getattr__``."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname not in OLD_NAMES:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
+        if spec is not None and type(spec.loader) is importlib.machinery.SourceFileLoader:
+            spec.loader = _LoaderOfOldNames(fullname, spec.loader.path)
+        return spec
+
+
+class _LoaderOfOldNames(importlib.machinery.SourceFileLoader):
+    """Python's loader of source files, which then adds the ``__getattr__``."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        super().exec_module(module)
+        vars(module).setdefault("__getattr__", renamed_names(module.__name__))
 
 
 class _OldModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -236,7 +430,7 @@ class _OldModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         names = OLD_NAMES.get(new, {})
 
         def attribute(name: str) -> Any:
-            return getattr(target, names.get(name, name))
+            return old_value(new, name) if name in names else getattr(target, name)
 
         module.__dict__["__getattr__"] = attribute
         module.__class__ = _OldModule

@@ -78,8 +78,8 @@ def _refuse(path: Path, mode: int) -> None:
 def open_regular(path: Path, flags: int = os.O_RDONLY) -> int:
     """Open a file of a run safely: every file of a run is opened here.
 
-    Neither the file nor its folder may be a symbolic link, and the file must be a regular one. Folders further up may
-    be links. The call never waits for a pipe.
+    Neither the file nor its folder may be a symbolic link, and the file must be a regular one. A file that is written
+    to may have no other name. Folders further up may be links. The call never waits for a pipe.
 
     Args:
         path: The file; its folder is opened first, and the file inside of that.
@@ -89,7 +89,8 @@ def open_regular(path: Path, flags: int = os.O_RDONLY) -> int:
         A file descriptor, which the caller closes.
 
     Raises:
-        BadInput: If the file or its folder is a link, or if the file is a pipe, a folder or a device.
+        BadInput: If the file or its folder is a symbolic link, if the file is a pipe, a folder or a device, or if a
+            file that is opened for writing has a second hard link.
         OSError: If the file is missing, or cannot be opened for another reason.
     """
     with _opened(path.parent) as folder:
@@ -100,7 +101,13 @@ def open_regular(path: Path, flags: int = os.O_RDONLY) -> int:
                 _refuse(path, os.stat(path.name, dir_fd=folder, follow_symlinks=False).st_mode)
             raise
     try:
-        _refuse(path, os.fstat(handle).st_mode)
+        status = os.fstat(handle)
+        _refuse(path, status.st_mode)
+        if flags & (os.O_WRONLY | os.O_RDWR) and status.st_nlink > 1:
+            raise BadInput(
+                f"{str(path)!r} is a hard link, so that writing would change the file under its other names, too; "
+                "replace it by a copy"
+            )
     except BadInput:
         os.close(handle)
         raise

@@ -6,6 +6,7 @@ Shapes: ``logits (n, k)``, ``labels (n,)`` integers, ``u (n, k)``.
 from __future__ import annotations
 
 import copy
+import inspect
 from abc import abstractmethod
 from collections.abc import Callable
 from functools import partial
@@ -315,6 +316,17 @@ class FunctionLoss(Loss):
         self.function = function
         self.needs_labels, self._hessian_product = needs_labels, hessian_product
 
+    def extra_repr(self) -> str:
+        """The function by its name, and the settings that are not the default.
+
+        Returns:
+            The text inside the parentheses of ``repr``.
+        """
+        settings = settings_of(self, hidden={"needs_labels": True})
+        if self._hessian_product is None:
+            return settings
+        return f"{settings}, hessian_product={getattr(self._hessian_product, '__name__', self._hessian_product)}"
+
     def values(self, logits: Tensor, labels: Tensor) -> Tensor:
         """(n,) the function's own values."""
         values = self.function(logits, labels)
@@ -345,6 +357,9 @@ class _TorchCrossEntropy(Loss):
         self.module = _per_example(module)
         self.convex = module.weight is None or bool((module.weight >= 0).all())
         self.needs_labels = module.weight is not None or module.ignore_index >= 0
+
+    def __repr__(self) -> str:
+        return _repr_of_torch(self.module, self.reduction)
 
     @property
     def weight(self) -> Tensor | None:
@@ -382,6 +397,26 @@ class _TorchCrossEntropy(Loss):
                 f"labels must not be ignored (ignore_index={self.module.ignore_index}): such rows have no loss and no "
                 "probability; leave those rows out"
             )
+
+
+class _TorchMultiMargin(FunctionLoss):
+    """torch's multi-margin loss."""
+
+    def __init__(self, module: nn.MultiMarginLoss) -> None:
+        super().__init__(partial(_multi_margin, module))
+        self._shown = _repr_of_torch(module, "mean")
+
+    def __repr__(self) -> str:
+        return self._shown
+
+
+def _repr_of_torch(module: nn.Module, reduction: str) -> str:
+    """The name of a loss of torch and the settings that are not torch's default."""
+    parameters = inspect.signature(type(module)).parameters
+    hidden = {name: parameter.default for name, parameter in parameters.items()}
+    settings = [settings_of(module, hidden | {"reduction": module.reduction})]
+    settings += [f"reduction={reduction!r}"] * (reduction != "mean")
+    return f"{type(module).__name__}({', '.join(filter(None, settings))})"
 
 
 def as_loss(loss: LossLike, separable: bool = False) -> Loss:
@@ -459,7 +494,7 @@ def _of_torch(loss: TorchLoss) -> Loss:
         # Over n rows and k classes alike: the mean divides by both, the sum by neither.
         return SquaredError("sum" if loss.reduction == "sum" else "mean", loss.reduction)
     if type(loss) is nn.MultiMarginLoss:
-        return FunctionLoss(partial(_multi_margin, loss))
+        return _TorchMultiMargin(loss)
     if type(loss).__module__ != TorchLoss.__module__:  # a subclass of one's own
         return FunctionLoss(_per_example(loss))
     raise BadInput(

@@ -97,6 +97,35 @@ class Entry:
             if name not in self.fixed and name not in self.given
         }
 
+    def refusal(self, kind: str, options: Mapping[str, Any], error: Exception) -> BadInput:
+        """Explain an error of Python or torch that the builder raised.
+
+        Args:
+            kind: kind of the method, such as ``"optimizer"``.
+            options: the options that the builder was given.
+            error: the error.
+
+        Returns:
+            An error that names the first option of another type than its default, or else all options.
+
+        Example:
+            >>> print(Entry("gd", "surefoot.optim.base:GD").refusal("optimizer", {"lr": "x"}, TypeError("'<' …")))
+            optimizer gd cannot take lr='x'; check the type of each value
+        """
+        if isinstance(error, BadInput):
+            return error
+        parameters = self.parameters()
+        for name, value in options.items():
+            default = parameters[name].default if name in parameters else None
+            form = _form_of(default)
+            if form and not _has_form(value, default):
+                return BadInput(f"{kind} {self.name}: {name} must be {form}, such as {default!r}; got {value!r}")
+        shown = ", ".join(f"{name}={value!r}" for name, value in options.items())
+        reason = f": {' '.join(str(error).split())}"
+        if isinstance(error, TypeError):
+            reason = "; check the type of each value"
+        return BadInput(f"{kind} {self.name} cannot take {shown or 'its default options'}{reason}")
+
     def current_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """Give the options of a spec their current names.
 
@@ -258,6 +287,32 @@ class DatasetEntry(Entry):
     remedy: str = field(default="", kw_only=True)
     fetch: str | None = field(default=None, kw_only=True)
     corrupted: str | None = field(default=None, kw_only=True)
+
+
+# torch writes numbers of any kind as 0, such as the default of momentum.
+_FORMS = {bool: "true or false", int: "a number", float: "a number", str: "text"}
+
+
+def _form_of(default: Any) -> str | None:
+    """The type of an option in words, by its default; None if the default does not say it."""
+    if isinstance(default, tuple | list):
+        inner = {type(item) for item in default}
+        plural = {int: "integers", float: "numbers", str: "texts"}.get(inner.pop()) if len(inner) == 1 else None
+        return f"a list of {plural}" if plural else "a list"
+    return _FORMS.get(type(default))
+
+
+def _has_form(value: Any, default: Any) -> bool:
+    """Whether a value has the type of the default; an integer is a number, and true and false are not."""
+    if isinstance(default, tuple | list):
+        return isinstance(value, tuple | list) and (
+            not default or all(isinstance(item, type(default[0])) or _is_number(item, default[0]) for item in value)
+        )
+    return isinstance(value, type(default)) if isinstance(default, bool | str) else _is_number(value, default)
+
+
+def _is_number(value: Any, default: Any) -> bool:
+    return isinstance(default, int | float) and isinstance(value, int | float) and not isinstance(value, bool)
 
 
 E = TypeVar("E", bound=Entry)

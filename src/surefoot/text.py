@@ -84,8 +84,19 @@ def settings_of(thing: Any, hidden: Mapping[str, Any] | None = None) -> str:
         if not hasattr(thing, name) or name in getattr(thing, "_modules", ()):  # torch shows modules by itself
             continue
         value = getattr(thing, name)
-        if hidden and name in hidden and hidden[name] == value:
+        if getattr(value, "__self__", None) is thing:  # a method of the argument's name, whose repr is the object's
+            continue
+        if hidden and name in hidden and hidden[name] is value:
             continue
         shape = getattr(value, "shape", ())
-        shown.append(f"{name}=<{'×'.join(map(str, shape))}>" if len(shape) else f"{name}={value!r}")
+        if not len(shape) and hidden and name in hidden and hidden[name] == value:
+            continue
+        shown.append(f"{name}=<{'×'.join(map(str, shape))}>" if len(shape) else f"{name}={_setting(value)}")
     return ", ".join(shown)
+
+
+def _setting(value: Any) -> str:
+    """The ``repr`` of a value; a function or a method by its name, without its address."""
+    if inspect.ismethod(value):
+        return f"{type(value.__self__).__name__}.{value.__name__}"
+    return value.__name__ if inspect.isroutine(value) else repr(value)

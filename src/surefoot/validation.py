@@ -173,7 +173,7 @@ def suggest(name: str, choices: Iterable[str]) -> str:
     """End the error about a wrong name with the most similar choice, if one is similar.
 
     Args:
-        name: the wrong name.
+        name: the wrong name; anything but text resembles no choice.
         choices: the names that exist.
 
     Returns:
@@ -183,7 +183,7 @@ def suggest(name: str, choices: Iterable[str]) -> str:
         >>> suggest("temprature", ["temperature", "vector"])
         "; did you mean 'temperature'?"
     """
-    near = get_close_matches(name, [choice for choice in choices if choice != name], 1)
+    near = isinstance(name, str) and get_close_matches(name, [choice for choice in choices if choice != name], 1)
     return f"; did you mean {near[0]!r}?" if near else ""
 
 

@@ -329,3 +329,22 @@ class Torn:
 def test_what_is_no_data_set_is_told_by_name(given, match):
     with pytest.raises(BadInput, match=match):
         as_dataset("x", given)
+
+
+def test_a_list_of_batches_is_read_like_a_generator_of_batches():
+    batches = [(torch.full((n, 2), float(n)), torch.arange(n)) for n in (2, 3)]
+    for listed in (batches, tuple(batches), [list(batch) for batch in batches], batches[:1]):
+        data, known = as_dataset("train", listed), as_dataset("train", iter(listed))
+        assert [part.tolist() for part in data.take()] == [part.tolist() for part in known.take()]
+    x, y = torch.zeros(2, 2), torch.tensor([0, 1])
+    assert len(as_dataset("train", [x, y])) == len(as_dataset("train", (x, y))) == 2  # a pair stays a pair
+
+
+def test_an_iterator_that_was_already_read_is_a_clear_error():
+    batches = iter([(torch.zeros(3, 4), torch.arange(3))])
+    with pytest.raises(
+        BadInput, match=r"^test: the iterator is at its end, so it was already read, .* a list of batch"
+    ):
+        sf.Tracker(torch.nn.Linear(4, 3), train=batches, test=batches)
+    with pytest.raises(BadInput, match="it gave none"):
+        as_dataset("train", torch.utils.data.DataLoader([]))

@@ -111,6 +111,37 @@ def test_only_our_own_leftovers_are_removed(begun, tmp_path):
     assert {path.name for path in folder.glob(".*")} == {".mine", ".state.mine-not"}
 
 
+@pytest.mark.parametrize("name", ["journal.jsonl", "arrays.jsonl", "timings.jsonl", "lock"])
+def test_train_and_resume_refuse_to_write_through_a_hard_link(name, begun, tmp_path):
+    mine = tmp_path / "mine.txt"
+    for case in ("resumed", "new"):
+        mine.unlink(missing_ok=True)
+        mine.write_bytes((begun / name).read_bytes())
+        folder = tmp_path / case / begun.name
+        if case == "resumed":
+            shutil.copytree(begun, folder)
+            (folder / name).unlink()
+        else:
+            folder.mkdir(parents=True)
+            mine.write_text("" if name in ("journal.jsonl", "arrays.jsonl") else "SECRET\n")
+        os.link(mine, folder / name)
+        before = mine.read_bytes()
+        with pytest.raises(BadInput, match=r"is a hard link, .* replace it by a copy"):
+            run(short(), tmp_path / case)
+        assert mine.read_bytes() == before
+        assert read_file(folder / name, 1 << 20) == before  # reading harms nothing
+
+
+@pytest.mark.parametrize("name", ["journal.jsonl", "arrays.jsonl"])
+def test_train_keeps_a_journal_that_no_spec_explains(name, begun, tmp_path):
+    folder = tmp_path / begun.name
+    folder.mkdir()
+    (folder / name).write_text("mine\n")
+    with pytest.raises(BadInput, match=r"holds a journal but no spec\.json"):
+        run(short(), tmp_path)
+    assert (folder / name).read_text() == "mine\n"
+
+
 @pytest.mark.parametrize("kind", HOSTILE)
 @pytest.mark.parametrize("name", RUN_FILES)
 def test_train_and_resume_refuse_what_is_no_regular_file(name, kind, begun, secret, tmp_path):

@@ -50,7 +50,7 @@ def test_labels_and_inputs_of_odd_kinds(tmp_path):
 
 @pytest.mark.parametrize("value", [float("inf"), float("nan"), 1e39])
 def test_numbers_that_are_not_finite(value):
-    with pytest.raises(BadInput, match=r"rule.base.lr must be a finite number"):
+    with pytest.raises(BadInput, match=r"optimizer.base.lr must be a finite number"):
         spec({"name": "sam", "base": {"name": "sgd", "lr": value}})
 
 
@@ -58,7 +58,7 @@ def test_numbers_that_are_not_finite(value):
     ("table", "match"),
     [
         ({"rule": {"name": "sgd", "lr": -1}}, "optimizer sgd cannot take lr=-1"),
-        ({"rule": {"name": "sgd", "lr": "abc"}}, "optimizer sgd cannot take lr='abc'"),
+        ({"rule": {"name": "sgd", "lr": "abc"}}, "optimizer sgd: lr must be a number, such as 0.001; got 'abc'"),
         ({"model": {"name": "lenet"}}, r"model lenet cannot take examples of shape \(1, 8, 8\)"),
         ({"stop": {"steps": 1, "batch": 80_000}}, "stop.batch is 80,000, and there are 60"),
     ],

@@ -25,7 +25,8 @@ from surefoot.cli import (
     table,
     train,
 )
-from surefoot.errors import SurefootError
+from surefoot.errors import BadInput, SurefootError
+from surefoot.plugins import load_plugins
 
 __all__ = ["OLD_FLAGS", "app", "invoke", "main"]
 
@@ -85,6 +86,8 @@ def _renamed(arguments: list[str]) -> list[str]:
         flag, equals, value = word.partition("=")
         new = OLD_FLAGS.get((command, flag))
         if new is not None:
+            if any(other.partition("=")[0] == new for other in arguments):
+                raise BadInput(f"{flag} is the old flag of {new}; give {new} alone")
             print(f"surefoot: {flag} is now {new}; the old flag leaves in 0.3", file=sys.stderr)
         current.append(f"{new or flag}{equals}{value}")
     return current
@@ -142,9 +145,10 @@ def invoke(arguments: list[str] | None = None) -> int:
     """
     from surefoot.text import plain
 
-    code = 0
+    code, words = 0, sys.argv[1:] if arguments is None else arguments
     try:
-        words = _renamed(sys.argv[1:] if arguments is None else arguments)
+        words = _renamed(words)
+        load_plugins()
         app(words)
     except SystemExit as done:  # how the parser of the command line ends, with or without an error
         code = done.code if isinstance(done.code, int) else 1

@@ -29,6 +29,10 @@ def study(
         typer.Option("--reuse", help="Take runs that this other study has finished; may be repeated."),
     ] = None,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Also runs that failed before.")] = False,
+    plugins: Annotated[
+        list[str] | None,
+        typer.Option("--plugin", help="Module, or .py file, that adds methods of yours; may be repeated."),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="List the remaining runs and their cost; train nothing.")
     ] = False,
@@ -36,9 +40,11 @@ def study(
     json_: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Run a study with workers that may die; finished runs are never run again. Run again to resume."""
+    from surefoot.plugins import load_plugins
     from surefoot.studies.folder import default_folder
     from surefoot.studies.spec import read_study
 
+    load_plugins(plugins or ())
     wanted = read_study(spec)
     name, _ = wanted.at_scale(scale)
     place = out or default_folder(wanted.name, name)
@@ -50,7 +56,7 @@ def study(
 
     show = Live() if sys.stderr.isatty() else Lines(lambda line: typer.echo(line, err=json_))
     options: dict[str, Any] = {"scale": scale, "only": only, "retry_failed": retry_failed, "ray": ray, "show": show}
-    result = run_study(spec, place, workers, data, others=others or (), **options)
+    result = run_study(spec, place, workers, data, others=others or (), plugins=plugins or (), **options)
     _json(result) if json_ else _say(result, bool(wanted.tables_at(name)))
     code = 130 if result.outcome == "interrupted" else 1 if result.count("failed") or result.reason else 0
     raise typer.Exit(code)

@@ -11,7 +11,7 @@ from abc import abstractmethod
 import torch
 from torch import Tensor, nn
 
-from surefoot.deprecated import renamed_arguments
+from surefoot.deprecated import renamed_arguments, renamed_property
 from surefoot.ensembles.ensemble import Ensemble, tiled
 from surefoot.ensembles.layers import Weighted, along, applied, geometry, replace_layers
 from surefoot.losses.objective import Batch
@@ -101,11 +101,13 @@ class BatchEnsemble(Ensemble):
         Wen, Tran & Ba (2020), "BatchEnsemble: An Alternative Approach to Efficient Ensemble and Lifelong Learning".
     """
 
+    deviation = renamed_property("deviation", "std")
+
     @renamed_arguments(deviation="std")
     def __init__(self, model: nn.Module, members: int = 4, std: float = 0.5) -> None:
         super().__init__()
         self.members = check_int("members", members, 1)
-        check_positive("std", std)
+        self.std = check_positive("std", std)
         replace_layers(model, lambda _, layer: _Fixed(layer, members, std))
         self.model = model
 

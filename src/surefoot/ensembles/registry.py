@@ -95,5 +95,10 @@ def build_ensemble(name: str, model: nn.Module, **options: Any) -> Ensemble:
         raise BadInput(f"the members of ensemble {name} are runs of their own; build it from their networks")
     options = entry.current_options(options)
     check_options(f"ensemble {name}", options, list(entry.parameters()))
-    ensemble: Ensemble = entry.build(model, **options)
+    try:
+        ensemble: Ensemble = entry.build(model, **options)
+    except BadInput:
+        raise
+    except (TypeError, ValueError) as error:
+        raise entry.refusal("ensemble", options, error) from error
     return ensemble

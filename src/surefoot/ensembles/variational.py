@@ -66,6 +66,7 @@ class MeanField(Sampled):
         Mini-Batches".
     """
 
+    deviation = renamed_property("deviation", "std")
     prior = renamed_property("prior", "prior_std")
 
     @renamed_arguments(deviation="std", prior="prior_std")
@@ -81,7 +82,7 @@ class MeanField(Sampled):
     ) -> None:
         super().__init__(model, samples, seed)
         self.prior_std, self.tied = check_positive("prior_std", prior_std), bool(tied)
-        first = check_positive("std", std)
+        self.std = first = check_positive("std", std)
         replace_layers(model, lambda _, layer: _Drawn(layer, first, bool(flipout)))
 
     def divergence(self) -> Tensor:

@@ -174,6 +174,8 @@ def build_objective(name: str, options: Mapping[str, Any], facts: Facts) -> Obje
         return as_objective(entry.build(**given))
     except BadInput as error:
         raise BadInput(f"loss {name}: {error}") from error
+    except (TypeError, ValueError) as error:
+        raise entry.refusal("loss", options, error) from error
 
 
 def _radius(name: str, value: Any) -> float:

@@ -88,5 +88,10 @@ def build_model(name: str, shape: tuple[int, ...], classes: int, **options: Any)
         raise BadInput(f"{name} takes images of 3 channels, (3, h, w); these inputs have shape {shape}")
     check_options(name, options, list(entry.parameters()))
     facts = {"features": math.prod(shape), "channels": shape[0], "size": shape[-1], "classes": classes}
-    model: nn.Module = entry.build(**{fact: facts[fact] for fact in entry.given}, **options)
+    try:
+        model: nn.Module = entry.build(**{fact: facts[fact] for fact in entry.given}, **options)
+    except BadInput:
+        raise
+    except (TypeError, ValueError) as error:
+        raise entry.refusal("model", options, error) from error
     return model

@@ -119,6 +119,8 @@ def build_optimizer(
     entry, given = optimizer_entry(name), dict(options)
     if "base" in entry.given:
         inner = given.pop("base", {"name": "sgd"})
+        if not isinstance(inner, str | Mapping):
+            raise BadInput(f"base of {name} must be the name of an optimizer, or a table with a name; got {inner!r}")
         inner = {"name": inner} if isinstance(inner, str) else dict(inner)
         base = build_optimizer(inner.pop("name", "sgd"), model, inner)
         _check(entry, given)
@@ -141,8 +143,8 @@ def _built(entry: OptimizerEntry, around: Any, options: Mapping[str, Any]) -> Op
     except BadInput:
         raise
     except (TypeError, ValueError) as error:
-        shown = ", ".join(f"{key}={value!r}" for key, value in options.items() if key != "operator")
-        raise BadInput(f"optimizer {entry.name} cannot take {shown}: {' '.join(str(error).split())}") from error
+        own = {key: value for key, value in options.items() if key != "operator"}
+        raise entry.refusal("optimizer", own, error) from error
     return optimizer
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from surefoot.data.sets import data_folder
+from surefoot.errors import BadInput
+from surefoot.plugins import with_plugins
 from surefoot.studies.folder import StudyFolder, gather
 from surefoot.studies.plan import DatasetIndex, make_plan
 from surefoot.studies.runner import Runner, Show, Task
@@ -79,6 +81,7 @@ def study(
     retry_failed: bool = False,
     ray: str | None = None,
     others: Sequence[str | Path] = (),
+    plugins: Sequence[str] = (),
     show: Show | None = None,
 ) -> StudyResult:
     """Run a study in a folder, or resume the study in that folder.
@@ -94,6 +97,8 @@ def study(
         ray: address of the Ray cluster for the workers; ``"local"`` starts a cluster for this study; None uses
             processes.
         others: folders of other studies. A run that has finished in one of these studies is copied, not run again.
+        plugins: names of modules, or paths of ``.py`` files, that add methods to the registries. This process and every
+            worker import them. The environment variable ``SUREFOOT_PLUGINS`` may list further ones.
         show: object that receives the progress; None reports nothing.
 
     Returns:
@@ -107,14 +112,32 @@ def study(
     workers = check_int("workers", workers, 1, 1024)
     elsewhere = [Path(other) for other in others]
     check_studies(elsewhere)
+    with with_plugins(plugins):
+        return _study(spec, Path(out), workers, data, scale, only, retry_failed, ray, elsewhere, show)
+
+
+def _study(
+    spec: StudySpec | Mapping[str, Any] | str | Path,
+    out: Path,
+    workers: int,
+    data: str | Path | None,
+    scale: str | None,
+    only: str | None,
+    retry_failed: bool,
+    ray: str | None,
+    elsewhere: list[Path],
+    show: Show | None,
+) -> StudyResult:
     source = None
     if isinstance(spec, str | Path):
         study_spec = read_study(Path(spec))
         source = Path(spec).read_bytes()
-    else:
+    elif isinstance(spec, StudySpec | Mapping):
         study_spec = spec if isinstance(spec, StudySpec) else study_of(spec)
+    else:
+        raise BadInput(f"spec must be the path of a .toml file, its tables as a mapping, or a StudySpec; got {spec!r}")
     library = DatasetIndex(data_folder(data))
-    folder = StudyFolder(Path(out))
+    folder = StudyFolder(out)
     plan = make_plan(study_spec, scale, library)
     with contextlib.ExitStack() as stack:
         pool = None

@@ -20,6 +20,7 @@ from typing import Any
 
 from surefoot.errors import BadInput, MissingDependency, RunLocked
 from surefoot.files import make_folder
+from surefoot.plugins import VARIABLE
 from surefoot.runs.records import locked
 from surefoot.studies.node_worker import Files, NodeWorker, files_of, put_files
 
@@ -262,7 +263,7 @@ class RayWorkers:
         Returns:
             The worker.
         """
-        worker = RayWorker(self._ray, self._runs, self._node_worker.remote(self._mark))
+        worker = RayWorker(self._ray, self._runs, self._node_worker.remote(self._mark, os.environ.get(VARIABLE, "")))
         self.workers.append(worker)
         return worker
 

@@ -6,6 +6,7 @@ order, and travel back whenever a checkpoint is written. Another node can then r
 
 from __future__ import annotations
 
+import os
 import select
 import shutil
 import tempfile
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from surefoot.files import make_folder, read_file, replace_file
+from surefoot.plugins import VARIABLE
 from surefoot.studies.workers import Worker
 
 __all__ = ["Files", "NodeWorker", "files_of", "put_files"]
@@ -28,9 +30,12 @@ class NodeWorker:
 
     Args:
         mark: path of a file in the study's folder, which only nodes that share the folder can see.
+        plugins: modules that the worker imports, as the environment variable ``SUREFOOT_PLUGINS`` lists them.
     """
 
-    def __init__(self, mark: str) -> None:
+    def __init__(self, mark: str, plugins: str = "") -> None:
+        if plugins:
+            os.environ[VARIABLE] = plugins
         self._home = None if Path(mark).exists() else Path(tempfile.mkdtemp(prefix="surefoot-"))
         self._worker = Worker()
         self._run: Path | None = None

@@ -15,7 +15,7 @@ from surefoot.errors import BadInput
 from surefoot.metrics.registry import check_validation
 from surefoot.studies.measures import check_measure
 from surefoot.training.spec import read_toml
-from surefoot.training.spec_errors import clear_error
+from surefoot.training.spec_errors import ClearErrors, clear_error
 from surefoot.validation import suggest
 
 __all__ = [
@@ -38,7 +38,7 @@ __all__ = [
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 
 
-class _Table(BaseModel):
+class _Table(BaseModel, metaclass=ClearErrors):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
@@ -96,7 +96,7 @@ class Override(_Table):
         return None if given is None else _values(given)
 
 
-class EntrySpec(BaseModel):
+class EntrySpec(BaseModel, metaclass=ClearErrors):
     """A named entry of an axis: run tables over the base, and changes of axes of values.
 
     Further keys are run tables.
@@ -185,7 +185,7 @@ class AxisSpec(_Table):
         return self
 
 
-class ScaleSpec(BaseModel):
+class ScaleSpec(BaseModel, metaclass=ClearErrors):
     """Run tables over the base, and the seeds and values of a scale. Further keys are run tables.
 
     Attributes:

@@ -39,8 +39,10 @@ def main() -> None:
             line = line[os.write(channel, line) :]
 
     import surefoot.training.run  # noqa: F401  the long import comes before the first order
+    from surefoot.plugins import load_plugins
     from surefoot.runs.records import decode_nonfinite
 
+    load_plugins()
     try:
         tell({"type": "ready", "pid": os.getpid()})
         for line in sys.stdin.buffer:

@@ -122,6 +122,9 @@ def objective_of(spec: RunSpec, facts: Facts) -> Objective:
         BadInput: If the loss is unknown or has wrong options, or ``ensemble.anneal`` is no integer from 0.
     """
     objective = build_objective(spec.loss.name, spec.loss.options, facts)
+    loss = getattr(objective, "loss", objective)
+    if getattr(loss, "needs_validation", False) and spec.data.val == 0:  # a loss of a user, whose entry does not say it
+        raise BadInput(f"loss {spec.loss.name} looks at validation examples after each epoch; set data.val")
     if spec.ensemble is None or spec.ensemble.name == "deep":
         return objective
     anneal = spec.ensemble.options.get("anneal", 0)

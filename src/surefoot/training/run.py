@@ -25,11 +25,12 @@ from numpy.typing import NDArray
 import surefoot
 from surefoot.data.prepare import Prepared, prepare
 from surefoot.data.sets import data_folder, load_set
+from surefoot.deprecated import renamed_arguments
 from surefoot.errors import BadInput
 from surefoot.ranks import Ranks, all_ranks
 from surefoot.runs.checkpoint import load_newest
 from surefoot.runs.reader import read_result
-from surefoot.runs.records import JOURNAL, decode_nonfinite, read_journal, read_json, split_arrays
+from surefoot.runs.records import ARRAYS, JOURNAL, decode_nonfinite, read_journal, read_json, split_arrays
 from surefoot.runs.writer import NullWriter, RunWriter, claimed, write_examples, write_json
 from surefoot.statistics import sharpness_correlations
 from surefoot.training import loop
@@ -90,10 +91,15 @@ def train(
     if isinstance(spec, str | Path):
         spec = read_spec(Path(spec))
     elif not isinstance(spec, RunSpec):
+        if not isinstance(spec, Mapping):
+            raise BadInput(
+                f"spec must be the path of a .toml file, its tables as a mapping, or a RunSpec; got {spec!r}"
+            )
         spec = spec_of(dict(spec))
     return run(spec, Path(out), data_folder(data), allow_version_mismatch=allow_version_mismatch)
 
 
+@renamed_arguments(other_versions="allow_version_mismatch")
 def run(
     spec: RunSpec,
     out: Path,
@@ -170,6 +176,12 @@ def _begin(spec: RunSpec, folder: Path, data: Prepared, allow_version_mismatch: 
     """Write the spec and the metadata of a run that has not ended."""
     if read_result(folder) is None:
         if not os.path.lexists(folder / "spec.json"):
+            journals = [folder / name for name in (JOURNAL, ARRAYS) if os.path.lexists(folder / name)]
+            if any(map(os.path.getsize, journals)):
+                raise BadInput(
+                    f"{str(folder)!r} holds a journal but no spec.json, so the journal is not of this run; move the "
+                    "folder away, or choose another one by out=..."
+                )
             write_json(folder / "spec.json", spec.resolved())
         _check_facts(folder, data, allow_version_mismatch)
 

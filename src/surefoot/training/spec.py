@@ -8,19 +8,20 @@ from __future__ import annotations
 import hashlib
 import re
 import tomllib
-from pathlib import Path
+from collections.abc import Mapping
+from pathlib import Path, PurePath
 from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from surefoot.deprecated import current_key, current_keys, former_keys
+from surefoot.deprecated import current_key, current_keys, former_keys, renamed_property, warn_renamed
 from surefoot.ensembles.registry import ENSEMBLES
 from surefoot.errors import BadInput
 from surefoot.losses.registry import LOSSES
 from surefoot.metrics.registry import check_validation
 from surefoot.runs.records import canonical
 from surefoot.training.schedule import GROUPS
-from surefoot.training.spec_errors import clear_error
+from surefoot.training.spec_errors import ClearErrors, clear_error
 from surefoot.validation import check_int, check_options
 
 __all__ = [
@@ -71,11 +72,11 @@ def number_of(value: Any) -> Any:
     return float(fraction[1]) / float(fraction[2])
 
 
-class _Table(BaseModel):
+class _Table(BaseModel, metaclass=ClearErrors):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Named(BaseModel):
+class Named(BaseModel, metaclass=ClearErrors):
     """A name of a registry and the arguments of the named entry, which the entry checks.
 
     Attributes:
@@ -353,6 +354,17 @@ class RunSpec(_Table):
     ensemble: Named | None = None
     shift: ShiftSpec | None = None
     checkpoint: int = Field(default=200, ge=1)
+    rule = renamed_property("rule", "optimizer")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _plain(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping):
+            return given
+        _check_plain(given, "")
+        if "rule" in given:  # `spec_of` takes the former key of files without a notice
+            warn_renamed("the argument rule", "optimizer", stacklevel=5)
+        return current_keys(given)
 
     @model_validator(mode="after")
     def _best_needs_readings(self) -> RunSpec:
@@ -481,6 +493,7 @@ def read_spec(path: Path, changes: list[str] | None = None) -> RunSpec:
         ({'lr': 0.1}, 'focal')
     """
     table = current_keys(read_toml(path, "spec"))
+    current_keys(dict.fromkeys(re.split(r"[.=]", change, maxsplit=1)[0].strip() for change in changes or []))
     for change in changes or []:
         _change(table, change)
     return spec_of(table, path.name)
@@ -498,23 +511,28 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
 
 def spec_of(table: dict[str, Any], source: str = "spec") -> RunSpec:
     """Check plain tables and make a `RunSpec`; the error names the key, its form and the nearest right name."""
-    _check_finite(table, source, "")
     try:
         return RunSpec.model_validate(current_keys(table))
     except ValidationError as error:
         raise clear_error(error, RunSpec, source) from error
 
 
-def _check_finite(value: Any, source: str, place: str) -> None:
-    """Refuse numbers that are infinite, NaN or beyond float32: JSON has no word for them, and no training uses them."""
-    if isinstance(value, dict):
+def _check_plain(value: Any, place: str) -> None:
+    """Refuse what a spec's file cannot hold, and numbers that no training uses: infinite, NaN or beyond float32."""
+    if isinstance(value, Mapping):
         for key, item in value.items():
-            _check_finite(item, source, f"{place}.{key}" if place else str(key))
+            _check_plain(item, f"{place}.{key}" if place else str(key))
     elif isinstance(value, list | tuple):
         for item in value:
-            _check_finite(item, source, place)
+            _check_plain(item, place)
     elif isinstance(value, float) and not abs(value) <= _LARGEST:
-        raise BadInput(f"{source}: {place} must be a finite number; got {value}")
+        raise BadInput(f"{place} must be a finite number; got {value}")
+    elif hasattr(value, "tolist") and not isinstance(value, float):  # a tensor, an array or a number of numpy
+        raise BadInput(
+            f"{place} must be a number or a list of Python; got {type(value).__name__}; give .item() or .tolist() of it"
+        )
+    elif not isinstance(value, None | bool | int | float | str | PurePath | BaseModel):
+        raise BadInput(f"{place} must be a number, text, a list or a table; got {value!r}")
 
 
 def _change(table: dict[str, Any], change: str) -> None:

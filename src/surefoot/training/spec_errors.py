@@ -6,7 +6,7 @@ import types
 import typing
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Union
+from typing import TYPE_CHECKING, Any, Literal, Union
 
 import annotated_types
 from pydantic import BaseModel, ValidationError
@@ -14,7 +14,12 @@ from pydantic import BaseModel, ValidationError
 from surefoot.errors import BadInput
 from surefoot.validation import suggest
 
-__all__ = ["clear_error"]
+if TYPE_CHECKING:
+    from pydantic._internal._model_construction import ModelMetaclass
+else:
+    ModelMetaclass = type(BaseModel)
+
+__all__ = ["ClearErrors", "clear_error"]
 
 _WORDS = {int: "an integer", float: "a number", bool: "true or false", str: "text", dict: "a table"}
 _PLURALS = {int: "integers", float: "numbers", str: "texts"}
@@ -34,6 +39,20 @@ class _Place:
     def form(self) -> str:
         """The required form of the value, in words."""
         return self.description or _form(self.kind, self.metadata)
+
+
+class ClearErrors(ModelMetaclass):
+    """The metaclass of tables: a wrong argument of the class raises `BadInput`, as a wrong key of a file does.
+
+    The class's own validation, which calls no constructor of inner tables, is unchanged.
+    """
+
+    def __call__(self: Any, /, *args: Any, **values: Any) -> Any:
+        """Make a table, or raise `BadInput` with the sentence of `clear_error`."""
+        try:
+            return super().__call__(*args, **values)
+        except ValidationError as error:
+            raise clear_error(error, self, self.__name__) from error
 
 
 def clear_error(error: ValidationError, model: type[BaseModel], source: str) -> BadInput:
