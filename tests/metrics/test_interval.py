@@ -203,11 +203,12 @@ def test_clusters_widen_intervals_enough():
     held, by_rows = dict.fromkeys(names, 0), 0
     for seed in range(150):
         p, groups = clustered(40, 0.06, seed)
-        found = metrics.intervals({name: TABLE[name] for name in names}, p, resamples=200, clusters=groups)
+        p.clusters = groups
+        found = metrics.intervals({name: TABLE[name] for name in names}, p, resamples=200)
         truth = dict.fromkeys(names, 0.06) | {"accuracy": 0.75 - 0.06}
         for name in names:
             held[name] += found[name].low <= truth[name] <= found[name].high
-        low, high = metrics.interval(metrics.accuracy, p)
+        low, high = metrics.interval(metrics.accuracy, p, clusters=np.arange(len(p)))
         by_rows += low <= truth["accuracy"] <= high
     assert min(held.values()) >= 129, held
     assert by_rows < 135
@@ -225,6 +226,74 @@ def test_copies_of_rows_as_clusters_are_no_news(name, p):
     width, expected = tripled.high - tripled.low, once.high - once.low
     assert width == pytest.approx(expected, rel=0.25)
     assert blind.high - blind.low < 0.85 * width
+
+
+def carrying(p, weights=None, clusters=None):
+    """The same rows with weights and clusters."""
+    return Predictions(p.logits, p.labels, weights, clusters)
+
+
+def test_the_clusters_of_predictions_are_the_default(p):
+    groups = np.arange(len(p)) // 4
+    for name in ("accuracy", "ece", "aurc", "classwise_ece"):
+        named = metrics.interval(TABLE[name], p, resamples=100, clusters=groups)
+        assert metrics.interval(TABLE[name], carrying(p, None, groups), resamples=100) == named
+        assert metrics.interval(TABLE[name], p, resamples=100) != named
+
+
+@pytest.mark.parametrize("name", [name for name in TABLE if name not in ("skce", "auroc_ovr", "sweep_ece")])
+def test_integer_weights_are_clusters_of_repeated_rows(name, p):
+    """The interval of weighted rows is that of repeated rows, each row with its copies a cluster."""
+    counts = np.random.default_rng(2).integers(1, 5, len(p))
+    rows = np.repeat(np.arange(len(p)), counts)
+    if name not in metrics.registry.applicable(p):
+        pytest.skip("needs two classes")
+    one = metrics.interval(TABLE[name], carrying(p, counts), resamples=200)
+    many = metrics.interval(TABLE[name], p.take(rows), resamples=200, clusters=rows)
+    exact = {"mean_confidence", "nll", "brier", "ece", "mce", "rmsce", "kce", "accuracy"}
+    width = many.high - many.low
+    np.testing.assert_allclose(one, many, rtol=0, atol=1e-9 if name in exact else 0.35 * width)
+    plain = metrics.interval(TABLE[name], p, resamples=200)
+    assert max(abs(plain.low - one.low), abs(plain.high - one.high)) > 1e-5
+    for factor in (0.37, 7.3):
+        weights = factor * counts * (1 + 1e-3 * np.arange(len(p)) / len(p))
+        scaled = metrics.interval(TABLE[name], carrying(p, weights), resamples=100)
+        again = metrics.interval(TABLE[name], carrying(p, weights * np.pi), resamples=100)
+        np.testing.assert_allclose(scaled, again, rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize("squared", [True, False])
+def test_the_unbiased_kce_of_weights(p, squared):
+    counts = np.random.default_rng(2).integers(1, 5, len(p))
+    metric = partial(metrics.kce, unbiased=True, squared=squared)
+    weights = counts * 0.7
+    for found in (metrics.interval(metric, carrying(p, weights)), metrics.interval(metric, carrying(p, counts))):
+        assert found.method.endswith("from bin sums")
+    value = metric(carrying(p, weights))
+    low, high = metrics.interval(metric, carrying(p, weights))
+    assert low < value < high
+    assert (low, high) == pytest.approx(metrics.interval(metric, carrying(p, weights * 3)), abs=1e-9)
+
+
+def test_one_score_a_row_and_soft_labels():
+    """The interval is of the same quantity as the metric, whatever the form."""
+    random = np.random.default_rng(0)
+    prob, happened = random.random(300), random.random(300) < 0.4
+    for q in (
+        Predictions.from_probs(prob, happened),
+        Predictions.from_confidence(prob, happened),
+        Predictions.multilabel(prob.reshape(-1, 3), happened.reshape(-1, 3)),
+        Predictions.from_probs(
+            np.stack([1 - prob, prob], 1), np.stack([0.7 - 0.4 * happened, 0.3 + 0.4 * happened], 1)
+        ),
+    ):
+        names = [name for name in metrics.registry.applicable(q) if name not in ("skce", "auroc_ovr")]
+        values = {name: TABLE[name](q) for name in names}
+        for name, found in metrics.intervals({name: TABLE[name] for name in names}, q, resamples=60).items():
+            assert found.low - 1e-9 <= found.high
+            if name in ("accuracy", "mean_confidence", "nll", "brier"):
+                assert found.low < values[name] < found.high, (q, name)
+                assert sum(found) / 2 == pytest.approx(values[name], abs=0.01)
 
 
 def test_bin_sums_give_the_interval_of_resampled_rows():

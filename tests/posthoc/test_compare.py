@@ -4,7 +4,7 @@ import re
 import numpy as np
 import pytest
 
-from surefoot import Predictions
+from surefoot import Predictions, metrics
 from surefoot.errors import BadInput
 from surefoot.posthoc import Temperature, check_splits, compare
 from surefoot.reports.recalibration import outcome_sentences
@@ -161,3 +161,158 @@ def test_doubts():
         check_splits(big, calibrated(100, 2))
     with pytest.raises(BadInput, match="val must be Predictions"):
         check_splits(np.zeros((3, 2)), big)
+
+
+def of_form(form, rows):
+    """Overconfident predictions, and the same at their true temperature, of ``rows`` of 400 rows."""
+    random = np.random.default_rng(0)
+    odds = random.normal(size=400)
+    happened = random.random(400) < 1 / (1 + np.exp(-odds))
+    pairs = []
+    for scale in (2.5, 1.0):
+        prob = (1 / (1 + np.exp(-scale * odds)))[rows]
+        made = {
+            "classes": lambda scale=scale: Predictions(
+                scale * np.stack([0 * odds, odds, -odds], 1)[rows] + 3, (happened[rows]).astype(int)
+            ),
+            "positive": lambda prob=prob: Predictions.from_probs(prob, happened[rows]),
+            "multilabel": lambda prob=prob: Predictions.multilabel(prob[:, None], happened[rows][:, None]),
+            "confidence": lambda prob=prob: Predictions.from_confidence(prob, happened[rows]),
+            "soft": lambda scale=scale: Predictions(
+                scale * np.stack([0 * odds, odds], 1)[rows] + 3,
+                np.stack([1 - happened, happened], 1)[rows] * 0.9 + 0.05,
+            ),
+        }[form]()
+        pairs.append(made)
+    return pairs
+
+
+def carrying(p, weights=None, clusters=None):
+    """The same rows with weights and clusters."""
+    q = p.take(slice(None))
+    q.weights = None if weights is None else np.asarray(weights, dtype=np.float64)
+    q.clusters = None if clusters is None else np.asarray(clusters)
+    return q
+
+
+FORMS = ["classes", "positive", "multilabel", "confidence", "soft"]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_is_compared(form):
+    before, after = of_form(form, np.arange(400))
+    found = compare(before, after, resamples=50)
+    assert {"accuracy", "nll", "brier", "ece", "adaptive_ece", "kce"} <= {c.metric for c in found.changes}
+    # Soft labels are drawn towards one half, so that the probabilities are too extreme after too.
+    assert found["nll"].verdict == found["brier"].verdict == "better"
+    assert all(np.isfinite([c.low, c.high]).all() for c in found.changes)
+    assert outcome_sentences(found)
+    for change in found.changes:
+        assert change.before_interval.low <= change.before_interval.high
+        assert change.before == pytest.approx(float(metrics.metrics_table()[change.metric](before)))
+    if form != "multilabel":
+        assert found["ece"].clusters is None
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_integer_weights_are_clusters_of_repeated_rows(form):
+    """Estimates, tests and intervals of means and bins of equal width agree to rounding; those of ties nearly."""
+    counts = np.random.default_rng(1).integers(1, 5, 400)
+    rows = np.repeat(np.arange(400), counts)
+    one = [carrying(p, counts) for p in of_form(form, np.arange(400))]
+    many = [carrying(p, None, rows) for p in of_form(form, rows)]
+    a, b = compare(*one, resamples=50), compare(*many, resamples=50)
+    for name in (c.metric for c in a.changes):
+        x, y = a[name], b[name]
+        np.testing.assert_allclose([x.before, x.after, x.change], [y.before, y.after, y.change], rtol=0, atol=1e-12)
+        loose = name in ("adaptive_ece", "kce")
+        np.testing.assert_allclose(
+            [x.debiased, x.low, x.high, x.p_t, x.p_flips],
+            [y.debiased, y.low, y.high, y.p_t, y.p_flips],
+            rtol=0,
+            atol=0.01 if loose else 1e-9,
+        )
+        if not loose and name != "accuracy":
+            np.testing.assert_allclose(x.before_interval, y.before_interval, rtol=0, atol=1e-9)
+    plain = compare(*of_form(form, np.arange(400)), resamples=50)
+    assert abs(plain["nll"].change - a["nll"].change) > 1e-4
+
+
+def test_the_scale_of_real_weights_does_not_matter():
+    weights = np.random.default_rng(1).uniform(0.1, 3, 400)
+    pair = of_form("positive", np.arange(400))
+    a, b = (compare(*[carrying(p, factor * weights) for p in pair], resamples=50) for factor in (1, 7.3))
+    for x, y in zip(a.changes, b.changes, strict=True):
+        np.testing.assert_allclose([x.debiased, x.low, x.high], [y.debiased, y.low, y.high], rtol=0, atol=1e-9)
+
+
+def test_two_classes_are_judged_by_the_positive_event():
+    """.3 and .7 where the event happens .4 and .8 of the time: top-label errors of opposite sign cancel."""
+    y = np.array([1] * 400 + [0] * 600 + [1] * 800 + [0] * 200)
+    said, true = (np.repeat(values, 1000) for values in ([0.3, 0.7], [0.4, 0.8]))
+    two = [Predictions.from_probs(np.stack([1 - c, c], 1), y) for c in (said, true)]
+    found = compare(*two)
+    assert found["ece"].before < 1e-12
+    assert found["event_ece"].before == pytest.approx(0.1)
+    assert found["event_ece"].verdict == "better"
+    assert found["event_ece"].method == "flips and t"
+    one = compare(*(Predictions.from_probs(c, y) for c in (said, true)))
+    assert one["ece"].before == pytest.approx(0.1)
+    assert (one["ece"].low, one["ece"].p_flips) == pytest.approx((found["event_ece"].low, found["event_ece"].p_flips))
+
+
+def test_clusters_of_the_predictions_widen_the_verdict():
+    """Copies of rows as clusters are no news, and without clusters they are taken for news."""
+    before, after = of_form("positive", np.repeat(np.arange(400), 5))
+    clusters = np.repeat(np.arange(400), 5)
+    blind = compare(before, after)
+    found = compare(carrying(before, None, clusters), carrying(after, None, clusters))
+    for name in ("nll", "ece", "kce", "brier"):
+        ratio = (found[name].high - found[name].low) / (blind[name].high - blind[name].low)
+        assert 1.5 < ratio < 3.2, name  # √5 for a mean
+    few = [carrying(p, None, clusters // 50) for p in (before, after)]
+    judged = compare(*few)
+    assert judged["nll"].verdict == "too few clusters"
+    assert "too few clusters to judge (8 of at least 10)" in outcome_sentences(judged)[0]
+
+
+def test_null_rates_with_clusters():
+    """Of two equally wrong models with clusters of 20 rows, at most 16 of 120 (chance of more at 5 %: under 0.1 %)."""
+    rejected = dict.fromkeys(("nll", "ece", "brier", "kce"), 0)
+    for seed in range(120):
+        random = np.random.default_rng(seed)
+        shared = np.repeat(random.normal(size=30), 20)
+        odds = random.normal(size=600)
+        happened = random.random(600) < 1 / (1 + np.exp(-odds - shared))
+        flip = np.repeat(random.random(30) < 0.5, 20)
+        pair = [
+            Predictions(1.5 * odds + np.where(flip == side, 0.4, -0.4), happened, clusters=np.repeat(np.arange(30), 20))
+            for side in (True, False)
+        ]
+        found = compare(*pair, metrics=list(rejected), resamples=20, seed=seed)
+        for name in rejected:
+            rejected[name] += found[name].verdict != "noise"
+    assert max(rejected.values()) <= 16, rejected
+
+
+def test_rows_that_carry_something_else_are_refused():
+    before, after = of_form("positive", np.arange(400))
+    for change, word in (({"weights": np.ones(400)}, "weights"), ({"clusters": np.arange(400)}, "clusters")):
+        with pytest.raises(BadInput, match=f"same rows with the same {word}"):
+            compare(before, carrying(after, **change))
+    with pytest.raises(BadInput, match="same form; got 'positive' and 'confidence'"):
+        compare(before, of_form("confidence", np.arange(400))[1])
+
+
+def test_splits_of_clusters_and_weights():
+    """Few clusters, whose labels differ by chance, are no reason; neither are repetitions."""
+    random = np.random.default_rng(3)
+    labels = np.repeat(random.integers(0, 2, 60), 20)
+    p = Predictions(random.normal(size=1200), labels, clusters=np.repeat(np.arange(60), 20))
+    val, test = p.take(np.flatnonzero(np.arange(1200) < 600)), p.take(np.flatnonzero(np.arange(1200) >= 600))
+    differ = "distributed differently"
+    assert any(differ in said for said in check_splits(carrying(val), carrying(test)))
+    assert not any(differ in said for said in check_splits(val, test))
+    small = calibrated(600, 2, 0), calibrated(600, 2, 4)
+    heavy = [carrying(p, np.where(p.labels == index, 30, 25)) for index, p in enumerate(small)]
+    assert not any(differ in said for said in check_splits(*heavy))

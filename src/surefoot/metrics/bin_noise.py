@@ -1,6 +1,6 @@
 """Noise of sums in bins: how the residuals of a binned metric vary from one data set to the next.
 
-A binned metric is a function of the sums r_b = Σ_{i in b} w_i Z_i, with Z_i = correct − confidence. The Poisson
+A binned metric is a function of the sums r_b = Σ_{i in b} w_i Z_i, with Z_i = happened − probability. The Poisson
 bootstrap draws every row a Poisson(1) number of times. Its sums have mean r and the variance Σ_{i in b} w_i² Z_i², and
 they are nearly normal. Drawing normal sums costs O(bins) for a resample instead of O(n). If rows come in clusters, a
 whole cluster is drawn, and the covariance is Σ_g R_g R_gᵀ with the bin sums R_g of cluster g.
@@ -34,6 +34,7 @@ __all__ = [
     "mass_cells",
     "residuals_of",
     "square_root",
+    "unit_weights",
     "width_cells",
 ]
 
@@ -130,12 +131,12 @@ def width_cells(confidence: Floats, bins: int, weights: Floats | None = None) ->
     return Cells(_small(cell, bins), bins, None, np.bincount(cell, weights, bins).astype(np.float64))
 
 
-def mass_cells(confidence: Floats, correct: Bools, bins: int, weights: Floats | None = None) -> Cells:
+def mass_cells(confidence: Floats, correct: NDArray[Any], bins: int, weights: Floats | None = None) -> Cells:
     """Assign rows to bins of equal mass; tied rows are shared by the bins that their ranks reach.
 
     Args:
         confidence: (n,) numbers in [0, 1].
-        correct: (n,) whether the predicted class is the label.
+        correct: (n,) whether the predicted class is the label; numbers in [0, 1] need weights.
         bins: number of bins, at least 1.
         weights: (n,) weights of the rows; a row of weight w counts as w tied rows. None weighs all rows 1.
 
@@ -199,26 +200,31 @@ def kernel_cells(confidence: Floats, bandwidth: float, weights: Floats | None = 
     return Cells(cell, len(occupied), None, mass, np.exp(-np.abs(centre[:, None] - centre) / bandwidth))
 
 
-def cells_of(p: Predictions, binning: str, bins: int = 15) -> Cells:
-    """Assign the rows of predictions to bins by their confidence, once for several metrics.
+def cells_of(p: Predictions, binning: str, bins: int = 15, event: str | None = None) -> Cells:
+    """Assign the events of predictions to bins by their probability, once for several metrics.
 
     Args:
         p: the predictions.
         binning: ``"width"`` or ``"mass"``.
         bins: number of bins, at least 1.
+        event: which events, one for each row, as for `Predictions.events`; None takes the usual ones.
 
     Returns:
-        The rows in bins.
+        The rows in bins, whose mass is in the units of the weights.
     """
+    e = p.events(event)
 
     def make() -> Cells:
-        return width_cells(p.confidence, bins) if binning == "width" else mass_cells(p.confidence, p.correct, bins)
+        if binning == "width":
+            return width_cells(e.prob, bins, e.weight)
+        hard = e.happened.dtype == np.bool_
+        return mass_cells(e.prob, e.happened, bins, e.weight if hard else e.weights)
 
-    return p.memo(f"cells of {bins} bins of equal {binning}", make)
+    return e.memo(f"cells of {bins} bins of equal {binning}", make)
 
 
 def kernel_cells_of(p: Predictions, bandwidth: float = 0.4) -> Cells | None:
-    """Assign the rows of predictions to the cells of a kernel by their confidence, once for several metrics.
+    """Assign the events of predictions to the cells of a kernel by their probability, once for several metrics.
 
     Args:
         p: the predictions.
@@ -227,19 +233,34 @@ def kernel_cells_of(p: Predictions, bandwidth: float = 0.4) -> Cells | None:
     Returns:
         The rows in cells as from `kernel_cells`.
     """
-    return p.memo(f"cells of a kernel of width {bandwidth!r}", lambda: kernel_cells(p.confidence, bandwidth))
+    e = p.events()
+    return e.memo(f"cells of a kernel of width {bandwidth!r}", lambda: kernel_cells(e.prob, bandwidth, e.weight))
 
 
-def residuals_of(p: Predictions) -> Floats:
-    """Compute the residuals correct − confidence of predictions, rounded by `exact`.
+def residuals_of(p: Predictions, event: str | None = None) -> Floats:
+    """Compute the residuals w (happened − probability) of the events of predictions, rounded by `exact`.
+
+    Args:
+        p: the predictions.
+        event: which events, one for each row, as for `Predictions.events`; None takes the usual ones.
+
+    Returns:
+        (n,) residuals, whose sums do not depend on the order of the rows. The weights w are those of `unit_weights`.
+    """
+    e, weights = p.events(event), unit_weights(p)
+    return e.memo("residuals with exact sums", lambda: exact(e.residual if weights is None else e.residual * weights))
+
+
+def unit_weights(p: Predictions) -> Floats | None:
+    """Divide the weights of predictions by the largest weight, so that no error depends on their scale.
 
     Args:
         p: the predictions.
 
     Returns:
-        (n,) residuals, whose sums do not depend on the order of the rows.
+        (n,) weights of at most 1; None if every row counts once.
     """
-    return p.memo("residuals with exact sums", lambda: exact(p.correct - p.confidence))
+    return None if p.weights is None else p.weights / p.weights.max()
 
 
 def covariance(cells: Sequence[Cells], residuals: Sequence[Floats], clusters: Ints | None = None) -> Floats:

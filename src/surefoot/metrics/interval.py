@@ -14,14 +14,18 @@ removes its bias, the error without that removal.
 
 `Interval.method` names the method used:
 
-- ECE, adaptive ECE, MCE, RMSCE, the debiased ℓ2 error and KCE are functions of sums in bins. Their resamples are
+- ECE, event ECE of two classes, adaptive ECE, MCE, RMSCE, the debiased ℓ2 error and KCE are functions of sums in bins. Their resamples are
   normal bin sums with the covariance of the Poisson bootstrap (`surefoot.metrics.bin_noise`). The cost of a resample
   does not depend on the number of rows.
 - Means (NLL, Brier score, mean confidence) get Student's t interval.
-- Accuracy gets Wilson's interval; with clusters, Student's t interval.
-- The AUROC of misclassification gets DeLong's interval on the logit scale, if there are ten rows of either kind.
+- Accuracy gets Wilson's interval; with clusters, weights or soft labels, Student's t interval.
+- The AUROC of misclassification gets DeLong's interval on the logit scale, if there are ten rows of either kind and no
+  weights.
 - The other metrics are computed on resamples of the rows. Rankings are unbiased or nearly so and get the percentile
   interval. A user's metric that returns a plain float is corrected on its own scale.
+
+A row of weight w is one observation, also where an integer w says that the row was seen w times: intervals never treat
+repetitions as independent. The clusters of the predictions are resampled as a whole.
 
 Statistics that are already squares (`skce`, ``kce(squared=True)``) stay on their scale and keep their sign.
 
@@ -52,9 +56,11 @@ from surefoot.metrics.bin_noise import (
     kernel_cells_of,
     residuals_of,
     square_root,
+    unit_weights,
 )
 from surefoot.metrics.debiased import debiased_ece
 from surefoot.metrics.ece import adaptive_ece, classwise_ece, classwise_resampled, ece, mce, rmsce
+from surefoot.metrics.gap import event_ece
 from surefoot.metrics.kce import kce
 from surefoot.metrics.paired import standard_error
 from surefoot.metrics.ranking import auroc_misclassification
@@ -145,7 +151,7 @@ def interval(
         resamples: number of resamples, at least 10; None takes 1,000 for functions of sums in bins. For other metrics
             it takes 500, falling to 100 between 20,000 and 100,000 rows.
         clusters: (n,) integers, equal for rows that are not independent, such as the positions of one sequence; whole
-            clusters are resampled. None makes every row its own cluster.
+            clusters are resampled. None takes the clusters of ``p``; without those every row is its own cluster.
 
     Returns:
         The interval, with its ``method``, ``level`` and number of ``resamples``.
@@ -183,7 +189,7 @@ def intervals(
         resamples: number of resamples, at least 10; None chooses as in `interval`.
         known: values of some of the metrics for ``p``, by name; these metrics are not computed again for ``p``.
         progress: called as ``progress(done, total)`` after each resample of the rows.
-        clusters: (n,) integers, equal for rows that are not independent; None makes every row its own cluster.
+        clusters: (n,) integers, equal for rows that are not independent; None takes the clusters of ``p``, if any.
 
     Returns:
         The intervals by name.
@@ -201,7 +207,7 @@ def intervals(
     count = max(100, min(500, 10_000_000 // n)) if resamples is None else check_int("resamples", resamples, 10)
     drawn = _SUM_DRAWS if resamples is None else count
     check_int("seed", seed, 0)
-    groups = check_clusters(clusters, n)
+    groups = check_clusters(p.clusters if clusters is None else clusters, n)
     wrong = [name for name, metric in metrics.items() if not callable(metric)]
     if wrong:
         raise BadInput(f"metric must be a function of Predictions; got {metrics[wrong[0]]!r}")
@@ -231,21 +237,24 @@ def _closed(metric: AnyMetric, value: float, p: Predictions, groups: Ints | None
     base = _base(metric)
     if metric is not base and (metric.args or metric.keywords):  # type: ignore[attr-defined]
         return None  # a setting that is not known here
-    if base is accuracy and groups is None:
+    if base is accuracy and groups is None and p.weights is None and p.soft_labels is None:
         low, high = wilson(np.float64(value), np.float64(len(p)), level)  # type: ignore[arg-type]
         return Interval(float(low), float(high), "Wilson", level, 0)
     if base is auroc_misclassification:
-        return _delong(p, groups, level)
+        return _delong(p, groups, level) if p.weights is None else None
     if base in (accuracy, mean_confidence):
         scores = p.correct.astype(np.float64) if base is accuracy else p.confidence
-        return _student(scores, groups, level, 1.0)
+        return _student(scores, p.weights, groups, level, 1.0)
     if base is brier:
-        return _student(p.squared_error, groups, level, 2.0)
-    return _student(0.0 - p.log_true, groups, level, math.inf) if base is nll else None
+        largest = 2.0 if p.form == "classes" else 1.0  # one score a row: the binary convention, as in `brier`
+        return _student(p.squared_error * (largest / 2), p.weights, groups, level, largest)
+    return _student(0.0 - p.log_true, p.weights, groups, level, math.inf) if base is nll else None
 
 
-def _student(scores: Floats, groups: Ints | None, level: float, largest: float) -> Interval | None:
-    """Student's interval for a mean of scores from 0 to ``largest``."""
+def _student(
+    scores: Floats, weights: Floats | None, groups: Ints | None, level: float, largest: float
+) -> Interval | None:
+    """Student's interval for a weighted mean of scores from 0 to ``largest``."""
     from scipy.special import stdtrit
 
     n = len(scores)
@@ -253,11 +262,13 @@ def _student(scores: Floats, groups: Ints | None, level: float, largest: float) 
     infinite = n - int(kept.sum())
     if infinite:
         scores, groups = scores[kept], None if groups is None else check_clusters(groups[kept], n - infinite)
+        weights = None if weights is None else weights[kept]
     units = len(scores) if groups is None else int(groups.max(initial=-1)) + 1
     if units < 2:
         return None
-    error, units = standard_error(scores, None, groups)
-    mean = float(scores.sum()) / len(scores)
+    weighted = scores if weights is None else scores * weights
+    error, units = standard_error(weighted, weights, groups)
+    mean = float(weighted.sum()) / (len(scores) if weights is None else float(weights.sum()))
     reach = float(stdtrit(units - 1, (1 + level) / 2)) * error
     low, high = max(0.0, mean - reach), min(largest, mean + reach)
     if infinite:
@@ -317,13 +328,20 @@ def _from_sums(metric: AnyMetric, p: Predictions, groups: Ints | None, count: in
     norm = settings.pop("norm", 2)
     if settings or bins > _MOST_BINS or base not in _ERRORS or norm != 2:
         return None
-    cells = cells_of(p, "mass" if base in (adaptive_ece, debiased_ece) else "width", bins)
-    return _ERRORS[base](_drawn_sums(p, cells, groups, count, seed), cells, p)
+    event = None
+    if base is event_ece and p.form == "classes":
+        if p.positive is None:
+            return None  # pooled events: several for each row
+        event = "positive"
+    cells = cells_of(p, "mass" if base in (adaptive_ece, debiased_ece) else "width", bins, event)
+    return _ERRORS[base](_drawn_sums(p, cells, groups, count, seed, event), cells, p)
 
 
-def _drawn_sums(p: Predictions, cells: Cells, groups: Ints | None, count: int, seed: int) -> Floats:
+def _drawn_sums(
+    p: Predictions, cells: Cells, groups: Ints | None, count: int, seed: int, event: str | None = None
+) -> Floats:
     """(count, m) bin sums around the sums of the data."""
-    noise, residuals = np.random.default_rng(seed), residuals_of(p)
+    noise, residuals = np.random.default_rng(seed), residuals_of(p, event)
     if cells.mix is None and groups is None:
         squares = cells.sums(exact(residuals * residuals))
         draws = noise.standard_normal((count, len(squares))) * np.sqrt(squares)
@@ -335,32 +353,52 @@ def _drawn_sums(p: Predictions, cells: Cells, groups: Ints | None, count: int, s
 
 
 def _absolute(drawn: Floats, cells: Cells, p: Predictions) -> Floats:
-    found: Floats = np.abs(drawn).sum(axis=1) / len(p)
+    found: Floats = np.abs(drawn).sum(axis=1) / _total(p)
     return found
 
 
+def _total(p: Predictions) -> float:
+    """The sum of the weights, in the units of the drawn sums."""
+    weights = unit_weights(p)
+    return float(len(p)) if weights is None else float(weights.sum())
+
+
+def _mass(cells: Cells, p: Predictions) -> Floats:
+    """(m,) weight of each bin, in the units of the drawn sums."""
+    return cells.mass if p.weights is None else cells.mass / p.weights.max()
+
+
+def _not_zero(mass: Floats) -> Floats:
+    return np.where(mass > 0, mass, 1.0)
+
+
 def _largest(drawn: Floats, cells: Cells, p: Predictions) -> Floats:
-    found: Floats = (np.abs(drawn) / np.maximum(cells.mass, 1)).max(axis=1)
+    found: Floats = (np.abs(drawn) / _not_zero(_mass(cells, p))).max(axis=1)
     return found
 
 
 def _root_mean_square(drawn: Floats, cells: Cells, p: Predictions) -> Floats:
-    found: Floats = np.sqrt((drawn**2 / np.maximum(cells.mass, 1)).sum(axis=1) / len(p))
+    found: Floats = np.sqrt((drawn**2 / _not_zero(_mass(cells, p))).sum(axis=1) / _total(p))
     return found
 
 
 def _debiased(drawn: Floats, cells: Cells, p: Predictions) -> Floats:
-    enough = cells.mass > 1
-    mass = np.maximum(cells.mass, 2)
-    rate = cells.sums(p.correct.astype(np.float64)) / mass
-    terms = drawn**2 / mass - mass * rate * (1 - rate) / (mass - 1)
-    found: Floats = np.sqrt(np.maximum(terms[:, enough].sum(axis=1), 0.0) / len(p))
+    e, mass = p.events(), _not_zero(_mass(cells, p))
+    weights = unit_weights(p)
+    happened = e.happened.astype(np.float64)
+    rate = cells.sums(happened if weights is None else happened * weights) / mass
+    # Repetitions count as rows; importance weights have an effective number of rows.
+    rows = cells.mass if weights is None or e.repetitions else mass**2 / _not_zero(cells.sums(weights * weights))
+    enough = rows > 1
+    terms = drawn**2 / mass - mass * rate * (1 - rate) / (np.maximum(rows, 2) - 1)
+    found: Floats = np.sqrt(np.maximum(terms[:, enough].sum(axis=1), 0.0) / _total(p))
     return found
 
 
 _ERRORS: dict[Any, Callable[[Floats, Cells, Predictions], Floats]] = {
     ece: _absolute,
     adaptive_ece: _absolute,
+    event_ece: _absolute,
     mce: _largest,
     rmsce: _root_mean_square,
     debiased_ece: _debiased,
@@ -380,10 +418,17 @@ def _kce_draws(
     cells = None if unknown else kernel_cells_of(p, bandwidth)
     if cells is None or cells.kernel is None:
         return None
-    residual, n = residuals_of(p), len(p)
+    residual, n, weights = residuals_of(p), _total(p), unit_weights(p)
     drawn = _drawn_sums(p, cells, groups, count, seed)
     totals = np.maximum(((drawn @ cells.kernel) * drawn).sum(axis=1), 0.0)
-    statistic = (totals - float(exact(residual * residual).sum())) / (n * (n - 1)) if unbiased else totals / n**2
+    statistic = totals / n**2
+    if unbiased:
+        diagonal, pairs = float(exact(residual * residual).sum()), n * (n - 1)
+        if weights is not None:
+            # A row of the weight w is w rows, of which each is left out, or one row.
+            unit = 1 / float(p.weights.max()) if p.events().repetitions else weights  # type: ignore[union-attr]
+            diagonal, pairs = float((residual**2 / weights * unit).sum()), n**2 - float((weights * unit).sum())
+        statistic = (totals - diagonal) / pairs
     draws: Floats = statistic if squared else np.sqrt(np.maximum(statistic, 0.0))
     return draws
 
@@ -412,12 +457,12 @@ def _resample(
     units = n if groups is None else int(groups.max()) + 1
     batched = {name: m for name, m in metrics.items() if _base(m) is classwise_ece}
     draws = {name: np.empty(count) for name in metrics if name not in batched}
-    times = np.empty((count if batched else 1, n), np.float32 if batched else np.int64)
+    times = np.empty((count if batched else 1, n), np.float32)
     for index in range(count):
         drawn = np.bincount(random.integers(0, units, units), minlength=units)
         drawn = drawn if groups is None else drawn[groups[order]]
         if batched:
-            times[index] = drawn
+            times[index] = drawn if rows.weights is None else drawn * rows.weights
         if draws:
             resample = rows.take(np.repeat(np.arange(n), drawn))
             for name, values in draws.items():

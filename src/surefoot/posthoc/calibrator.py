@@ -10,11 +10,12 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logsumexp
+from scipy.special import logsumexp, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import NotFittedError
 
 from surefoot.errors import BadInput
+from surefoot.posthoc.rows import row_count
 from surefoot.predictions import Predictions
 from surefoot.validation import as_path, as_scores, check_positive
 
@@ -55,6 +56,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         n_: number of rows of the fit.
         kind_: ``"logits"`` or ``"probs"``, as the predictions of the fit; None if an old file does not tell.
         names_: names of the classes of the fit, or None.
+        form_: form of the predictions of the fit, as `Predictions.form`; None if an old file does not tell.
         uniform_: the share of the uniform distribution in the result: 1/(n + 1) where the setting ``mixed`` is True,
             0 otherwise.
     """
@@ -113,12 +115,15 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     # --- predictions --------------------------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any = None) -> Self:  # noqa: N803
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:  # noqa: N803
         """Learn from held-out predictions.
 
         Args:
             X: `Predictions`, or an array (n, k) of scores.
-            y: (n,) integers in 0..k−1 for an array; None for `Predictions`, which carry their labels.
+            y: (n,) integers in 0..k−1 for an array, or (n, k) soft labels; None for `Predictions`, which carry their
+                labels.
+            sample_weight: (n,) weights of the rows of an array, or None; `Predictions` carry their weights. Integer
+                weights give the fit of repeated rows. Real weights have no scale, and stand for (Σw)²/Σw² rows.
 
         Returns:
             The calibrator itself.
@@ -127,13 +132,14 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             BadInput: when a setting or the data are not as described, or the method cannot learn from these rows.
         """
         self.check_settings()
-        p = self._as_predictions(X, y).as_classes()
+        given = self._as_predictions(X, y, sample_weight)
+        p = given.as_classes()
         # The fit works on a copy: a fit that fails keeps the learned numbers of the earlier fit.
         fitted = copy.copy(self)
-        fitted.uniform_ = 1 / (len(p) + 1) if getattr(self, "mixed", False) else 0.0
+        fitted.uniform_ = 1 / (row_count(p) + 1) if getattr(self, "mixed", False) else 0.0
         fitted._fit(p)
         fitted.classes_, fitted.n_, fitted.kind_ = np.arange(p.classes), len(p), p.scores
-        fitted.names_ = p.names
+        fitted.names_, fitted.form_ = p.names, given.form
         self.__dict__.update(fitted.__dict__)
         return self
 
@@ -144,7 +150,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             p: predictions with the same number of classes as those of the fit.
 
         Returns:
-            Calibrated predictions of the same rows and labels.
+            Calibrated predictions of the same rows, labels, weights, clusters, groups and form.
 
         Raises:
             BadInput: when ``p`` is no `Predictions`, or has other classes or another kind of scores than the fit.
@@ -158,7 +164,11 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.check_fitted()
         self.check_classes(p)
         self.check_kind(p)
-        return p.with_scores(*self._mapped(p.as_classes()))
+        scores, kind = self._mapped(p.as_classes())
+        if kind == "logits" and p.form != "classes" and np.isneginf(scores).any():
+            # One score a row stands for the log-odds, which must be finite; a probability may be 0 or 1.
+            scores, kind = softmax(scores, axis=1), "probs"
+        return p.with_scores(scores, kind)
 
     def check_classes(self, p: Predictions) -> None:
         """Check that predictions have the classes of the fit, in the same order.
@@ -171,6 +181,13 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         if p.classes != len(self.classes_):
             raise BadInput(f"p has {p.classes} classes; {self.method} was fitted on {len(self.classes_)}")
+        form = getattr(self, "form_", None)
+        if form is not None and (form == "confidence") != (p.form == "confidence"):
+            known = ("probabilities of events", "confidences of predictions")
+            raise BadInput(
+                f"p must hold what {self.method} was fitted on, {known[form == 'confidence']}; got "
+                f"{known[p.form == 'confidence']}, which another map calibrates. Fit on predictions of one form"
+            )
         check_names(getattr(self, "names_", None), p.names, f"the predictions that {self.method} was fitted on", "p")
 
     def _mapped(self, p: Predictions) -> tuple[Floats, str]:
@@ -239,14 +256,20 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         array = as_scores(self.scores, scores)
         return self._as_predictions(array, np.zeros(len(array), np.int64))
 
-    def _as_predictions(self, p: Any, labels: Any) -> Predictions:
+    def _as_predictions(self, p: Any, labels: Any, weights: Any = None) -> Predictions:
         if isinstance(p, Predictions):
             if labels is not None:
                 raise BadInput("labels come with the predictions; give them for arrays only")
+            if weights is not None:
+                raise BadInput(
+                    "sample_weight is for arrays only; give the weights to the predictions: Predictions(logits, "
+                    "labels, weights=...)"
+                )
             return p
         if labels is None:
             raise BadInput(f"labels are needed with an array; got only {type(p).__name__}. Or give Predictions")
-        return Predictions(p, labels) if self.scores == "logits" else Predictions.from_probs(p, labels)
+        make = Predictions if self.scores == "logits" else Predictions.from_probs
+        return make(p, labels, weights=weights)
 
     # --- files and modules --------------------------------------------------------------------------
 

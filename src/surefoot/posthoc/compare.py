@@ -16,19 +16,22 @@ from numpy.typing import NDArray
 from scipy.stats import chi2_contingency
 
 from surefoot.errors import BadInput
-from surefoot.metrics.bin_noise import cells_of, kernel_cells_of, residuals_of
+from surefoot.metrics.bin_noise import cells_of, check_clusters, kernel_cells_of, residuals_of, unit_weights
 from surefoot.metrics.ece import adaptive_ece, ece
+from surefoot.metrics.gap import event_ece
 from surefoot.metrics.interval import Interval, intervals
 from surefoot.metrics.kce import kce
 from surefoot.metrics.paired import Paired, mean_difference, sums_difference
-from surefoot.metrics.registry import Metric, higher_is_better, metrics_table, tracked_metrics
+from surefoot.metrics.registry import Metric, applicable, higher_is_better, metrics_table, tracked_metrics
 from surefoot.metrics.scores import accuracy, brier, mean_confidence, nll
+from surefoot.posthoc.rows import class_counts, row_count, row_weights
 from surefoot.predictions import Predictions, check_predictions
 from surefoot.validation import check_fraction, check_int
 
 __all__ = ["Change", "Comparison", "check_splits", "compare"]
 
 FEWEST = 20  # a verdict needs this many rows; the bootstrap of fewer rows does not show their noise
+FEWEST_CLUSTERS = 10  # and this many clusters, for the same reason
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,7 @@ class Change:
         debiased: change without the bias of a calibration error; equals ``change`` for other metrics.
         p_flips: p-value of "calibrated before and after"; NaN where this test is not made.
         p_t: p-value of "the same before and after"; NaN where this test is not made.
+        clusters: number of clusters of the rows; None if every row is independent.
     """
 
     metric: str
@@ -66,6 +70,7 @@ class Change:
     debiased: float = np.nan
     p_flips: float = np.nan
     p_t: float = np.nan
+    clusters: int | None = None
 
     @property
     def evidence(self) -> str:
@@ -89,14 +94,16 @@ class Change:
     def verdict(self) -> str:
         """``"better"``, ``"worse"``, or ``"noise"`` if the interval of the change contains 0.
 
-        There is no verdict below 20 rows (``"too few rows"``), for a difference of infinities (``"undefined"``) and for
-        a metric without a better direction (``"undefined"``).
+        There is no verdict below 20 rows (``"too few rows"``), below 10 clusters (``"too few clusters"``), for a
+        difference of infinities (``"undefined"``) and for a metric without a better direction (``"undefined"``).
         """
         higher = higher_is_better(self.metric)
         if np.isnan(self.change) or higher is None:
             return "undefined"
         if self.n < FEWEST:
             return "too few rows"
+        if self.clusters is not None and self.clusters < FEWEST_CLUSTERS:
+            return "too few clusters"
         if self.low <= 0 <= self.high:
             return "noise"
         return "better" if (self.change < 0) != higher else "worse"
@@ -150,6 +157,9 @@ def compare(
 ) -> Comparison:
     """Compare two predictions of the same rows, so that shared noise cancels.
 
+    The metrics read the usual events: the top label, or the event of predictions with one score a row. Weights and
+    clusters of the rows are respected: tests flip, sum and resample whole clusters.
+
     The `Change.method` of a metric is one of:
 
     - ``"t"``: Student's paired t, for means (accuracy, mean confidence, NLL, Brier score).
@@ -164,7 +174,7 @@ def compare(
         before: predictions before, such as uncalibrated ones.
         after: predictions after, of the same rows with the same labels.
         metrics: names of the metrics, from `surefoot.metrics.metrics_table`; None takes the metrics that readings along
-            training hold of every part.
+            training hold of every part, and for two classes the ECE of P(positive).
         level: coverage of the intervals, between 0 and 1; a test rejects at 1 − ``level``.
         resamples: number of bootstrap resamples, at least 10, for the metrics that need them.
         seed: seed of the resampling and of the signs, an integer of at least 0.
@@ -174,7 +184,7 @@ def compare(
         The change of every metric, with intervals.
 
     Raises:
-        BadInput: when an argument is not as described, or the rows or labels differ.
+        BadInput: when an argument is not as described, or the rows differ: their labels, form, weights or clusters.
 
     Example:
         >>> p = Predictions([[4.0, 0.0]] * 100, [0] * 80 + [1] * 20)
@@ -192,12 +202,12 @@ def compare(
     """
     check_predictions("before", before)
     check_predictions("after", after)
-    if len(before) != len(after) or (before.labels != after.labels).any():
-        raise BadInput("before and after must be of the same rows with the same labels")
+    _check_same_rows(before, after)
     check_fraction("level", level)
     count = check_int("resamples", resamples, 10)
     table = metrics_table()
-    better = [name for name in tracked_metrics("val") if higher_is_better(name) is not None]
+    tracked = {*tracked_metrics("val"), "event_ece"}
+    better = [name for name in applicable(before) if name in tracked and higher_is_better(name) is not None]
     metrics = better if metrics is None else metrics
     unknown = [name for name in metrics if name not in table]
     if unknown:
@@ -215,6 +225,7 @@ def compare(
     if progress is not None:
         progress(count, count)
     tails = [(1 - level) / 2, (1 + level) / 2]
+    clusters = None if before.clusters is None else len(np.unique(before.clusters))
     changes = []
     for name in chosen:
         change, test = differences[name], tests[name]
@@ -222,12 +233,13 @@ def compare(
         if test is not None:
             method = "t" if np.isnan(test.p_flips) else "flips and t"
             debiased = change if method == "t" else test.difference
-            changes.append(Change(*row, test.low, test.high, len(before), method, debiased, test.p_flips, test.p_t))
+            known = (len(before), method, debiased, test.p_flips, test.p_t, clusters)
+            changes.append(Change(*row, test.low, test.high, *known))
             continue
         low, high = change, change
         if name in draws:
             low, high = (float(2 * change - end) for end in np.quantile(draws[name], tails[::-1], method="nearest"))
-        changes.append(Change(*row, low, high, len(before), debiased=change))
+        changes.append(Change(*row, low, high, len(before), debiased=change, clusters=clusters))
     changed = int((before.predicted != after.predicted).sum())
     return Comparison(tuple(changes), changed, _impossible(before), _impossible(after), len(before), level, count)
 
@@ -237,7 +249,7 @@ _SCORES: dict[Any, Callable[[Predictions], Any]] = {
     accuracy: lambda p: p.correct,
     mean_confidence: lambda p: p.confidence,
     nll: lambda p: -p.log_true,
-    brier: lambda p: p.squared_error,
+    brier: lambda p: p.squared_error if p.form == "classes" else p.squared_error / 2,
 }
 _FEWEST_TESTED = 2  # a test needs two rows
 _MOST_BINS = 500  # of a test
@@ -250,16 +262,33 @@ def _test(metric: Metric, before: Predictions, after: Predictions, level: float,
         return None
     if base in _SCORES and not settings:
         scores = [_SCORES[base](p) for p in (after, before)]
-        return mean_difference(*scores, level=level) if all(np.isfinite(s).all() for s in scores) else None
+        if not all(np.isfinite(s).all() for s in scores):
+            return None
+        return mean_difference(*scores, weights=before.weights, clusters=before.clusters, level=level)
+    weights, groups = unit_weights(before), check_clusters(before.clusters, len(before))
     bins = settings.get("bins", 15)
-    if base in (ece, adaptive_ece) and not settings.keys() - {"bins"} and bins <= _MOST_BINS:
-        models = [(cells_of(p, "width" if base is ece else "mass", bins), residuals_of(p)) for p in (after, before)]
-        return sums_difference(*models, level=level, seed=seed)
+    event = "positive" if base is event_ece and before.form == "classes" else None
+    binned = base in (ece, adaptive_ece) or (base is event_ece and before.positive is not None)
+    if binned and not settings.keys() - {"bins"} and bins <= _MOST_BINS:
+        binning = "mass" if base is adaptive_ece else "width"
+        models = [(cells_of(p, binning, bins, event), residuals_of(p, event)) for p in (after, before)]
+        return sums_difference(*models, weights=weights, groups=groups, level=level, seed=seed)
     if base is kce and not settings:
         kernels = [kernel_cells_of(p) for p in (after, before)]
         pair = [(cells, residuals_of(p)) for cells, p in zip(kernels, (after, before), strict=True) if cells]
-        return sums_difference(*pair, level=level, seed=seed)
+        return sums_difference(*pair, weights=weights, groups=groups, level=level, seed=seed)
     return None
+
+
+def _check_same_rows(before: Predictions, after: Predictions) -> None:
+    if len(before) != len(after) or (before.labels != after.labels).any():
+        raise BadInput("before and after must be of the same rows with the same labels")
+    if before.form != after.form:
+        raise BadInput(f"before and after must have the same form; got {before.form!r} and {after.form!r}")
+    for name in ("soft_labels", "weights", "clusters"):
+        one, other = getattr(before, name), getattr(after, name)
+        if (one is None) != (other is None) or (one is not None and not np.array_equal(one, other)):
+            raise BadInput(f"before and after must be of the same rows with the same {name.replace('_', ' ')}")
 
 
 def _bootstrap(
@@ -270,11 +299,15 @@ def _bootstrap(
     seed: int,
     progress: Callable[[int, int], None] | None,
 ) -> dict[str, NDArray[np.float64]]:
-    """(count,) differences of each metric on the same resamples of the rows of both predictions."""
+    """(count,) differences of each metric on the same resamples of the rows, or clusters, of both predictions."""
     draws = {name: np.empty(count) for name in metrics}
     random = np.random.default_rng(seed)
+    groups = check_clusters(before.clusters, len(before))
+    units = len(before) if groups is None else int(groups.max()) + 1
     for index in range(count if metrics else 0):
-        rows = random.integers(0, len(before), len(before))
+        rows = random.integers(0, units, units)
+        if groups is not None:
+            rows = np.repeat(np.arange(len(before)), np.bincount(rows, minlength=units)[groups])
         a, b = before.take(rows), after.take(rows)
         for name, metric in metrics.items():
             draws[name][index] = _difference(metric(b), metric(a))
@@ -325,13 +358,14 @@ def check_splits(val: Predictions, test: Predictions, used_before: bool = False)
             "The validation set also chose the stopping point or settings of the model, so what is fitted on it is "
             "too optimistic; fit on a third set if you can."
         )
-    count = np.bincount(val.labels, minlength=val.classes)
+    count = class_counts(val)
     if len(val) < 500 or count.min() < 10:
         reasons.append(
             f"The validation set is small ({len(val):,} rows, {int(count.min())} of the rarest class): prefer a "
             "temperature, whose one number needs little."
         )
-    both = np.stack([count, np.bincount(test.labels, minlength=test.classes)])
+    share_val, share_test = _independent(val), _independent(test)
+    both = np.stack([count * share_val, class_counts(test) * share_test])
     both = both[:, both.sum(axis=0) > 0]
     if both.shape[1] > 1:
         p_value = float(chi2_contingency(both).pvalue)
@@ -340,9 +374,9 @@ def check_splits(val: Predictions, test: Predictions, used_before: bool = False)
                 f"The labels of the two sets are distributed differently (chi-squared test, p = {p_value:.1e}): a "
                 "calibrator learned on one need not hold on the other."
             )
-    right = np.array([[int(p.correct.sum()), int((~p.correct).sum())] for p in (val, test)])
+    right = np.array([_hits(val) * share_val, _hits(test) * share_test])
     shares = right[:, 0] / right.sum(axis=1)
-    if shares[0] > shares[1]:
+    if shares[0] > shares[1] and right.sum(axis=0).all():
         p_value = float(chi2_contingency(right).pvalue)
         if p_value < 1e-3:
             reasons.append(
@@ -350,11 +384,25 @@ def check_splits(val: Predictions, test: Predictions, used_before: bool = False)
                 f"{shares[1]:.4f}, p = {p_value:.1e}): is it the training set? Rows that the model was trained on make "
                 "what is fitted on them overconfident; give rows it has not seen."
             )
-    if _impossible(val):
+    impossible = int((~val.possible).sum())
+    if impossible:
         reasons.append(
-            f"{_impossible(val):,} of the {len(val):,} validation rows give their label probability 0; nothing that "
+            f"{impossible:,} of the {len(val):,} validation rows give their label probability 0; nothing that "
             "keeps zeros can be right about them, and a temperature leaves them out."
         )
     if len(val) == len(test) and (val.labels == test.labels).all() and (val.confidence == test.confidence).all():
         reasons.append("The two sets are the same rows: after fitting on them they prove nothing.")
     return reasons
+
+
+def _independent(p: Predictions) -> float:
+    """The number of independent rows for each row that a fit counts: clusters count once, and so do repetitions."""
+    units = len(p) if p.clusters is None else len(np.unique(p.clusters))
+    return min(1.0, units / row_count(p))
+
+
+def _hits(p: Predictions) -> NDArray[np.float64]:
+    """(2,) weight of the rows that are predicted right, and of the other rows."""
+    weights = row_weights(p)
+    hits = float(p.correct.sum() if weights is None else weights @ p.correct)
+    return np.array([hits, row_count(p) - hits])

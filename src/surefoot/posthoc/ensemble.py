@@ -9,6 +9,7 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp
 
 from surefoot.posthoc.calibrator import Calibrator, Floats, check_shape, keep_predicted
+from surefoot.posthoc.rows import true_entries
 from surefoot.posthoc.temperature import Temperature, scaled_logits
 from surefoot.predictions import Predictions
 from surefoot.validation import check_positive
@@ -59,12 +60,17 @@ class EnsembleTemperature(Calibrator):
         self.temperature_, self.outcome_ = temperature.temperature_, temperature.outcome_
         rows = p.take(np.flatnonzero(p.possible))
         cooled = scaled_logits(rows, 1.0 / self.temperature_)
-        log_cooled = cooled[np.arange(len(rows)), rows.labels] - logsumexp(cooled, axis=1)
-        parts = np.exp(np.stack([log_cooled, rows.log_true, np.full(len(rows), -np.log(p.classes))], axis=1))
+        row, label, weight = true_entries(rows)
+        log_cooled = cooled[row, label] - logsumexp(cooled, axis=1)[row]
+        log_plain = rows.log_true if rows.soft_labels is None else rows.log_probs[row, label]
+        parts = np.exp(np.stack([log_cooled, log_plain, np.full(len(row), -np.log(p.classes))], axis=1))
+        share = None if weight is None else weight / weight.sum()
 
         def objective(w: Floats) -> tuple[float, Floats]:
             mixed = np.maximum(parts @ w, 1e-300)
-            return float(-np.log(mixed).mean()), -(parts / mixed[:, None]).mean(axis=0)
+            if share is None:
+                return float(-np.log(mixed).mean()), -(parts / mixed[:, None]).mean(axis=0)
+            return -float(share @ np.log(mixed)), -(share / mixed) @ parts
 
         start = np.array([1.0, 0.0, 0.0])
         result = minimize(

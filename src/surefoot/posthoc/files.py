@@ -51,6 +51,7 @@ def write_calibrator(calibrator: Calibrator, path: Path) -> None:
         "learned": learned,
         "n": int(calibrator.n_),
         "names": None if calibrator.names_ is None else list(calibrator.names_),
+        "form": getattr(calibrator, "form_", None),
     }
     with replace_file(path) as stream:
         stream.write(json.dumps(document, indent=1, allow_nan=False).encode() + b"\n")
@@ -122,6 +123,9 @@ def _read(document: dict[str, Any]) -> Calibrator:
     if names is not None and (len(names) != len(calibrator.classes_) or not all(isinstance(n, str) for n in names)):
         raise ValueError("names must be a name for each class")
     calibrator.names_ = None if names is None else tuple(names)
+    calibrator.form_ = document.get("form")  # which older files do not have
+    if calibrator.form_ not in (None, "classes", "positive", "multilabel", "confidence"):
+        raise ValueError(f"form must be a form of predictions; got {calibrator.form_!r}")
     if calibrator.kind_ not in (None, "logits", "probs"):
         raise ValueError(f"kind must be 'logits' or 'probs'; got {calibrator.kind_!r}")
     calibrator.check_learned()

@@ -11,6 +11,7 @@ where temperature scaling ends, and logits on another scale give the same map.
 from __future__ import annotations
 
 from abc import abstractmethod
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,12 +23,13 @@ from surefoot.errors import BadInput
 from surefoot.posthoc.calibrator import Calibrator, Floats, check_shape
 from surefoot.posthoc.minimise import minimise
 from surefoot.posthoc.ovr import CLIP, check_every_class
+from surefoot.posthoc.rows import row_weights
 from surefoot.posthoc.temperature import Temperature
 from surefoot.predictions import Predictions
 from surefoot.threads import one_thread
 from surefoot.validation import check_int, check_positive
 
-__all__ = ["SMALL", "Dirichlet", "Matrix", "Path", "Vector", "mean_nll", "odir"]
+__all__ = ["SMALL", "Dirichlet", "Matrix", "Path", "Vector", "labels_of", "mean_nll", "odir", "renumbered"]
 
 # Lower bound of a logit minus the largest logit of its row, in units of the temperature, because −inf has no linear
 # image; exp(−80) is 1.8e-35.
@@ -104,9 +106,10 @@ class Vector(_OfLogits):
     def _fit(self, p: Predictions) -> None:
         check_every_class(self.method, p)  # the offset of a class without examples would fall without end
         (x, temperature), k = self._cooled(p), p.classes
+        goal, weights = labels_of(p), row_weights(p)
 
         def objective(theta: Floats) -> tuple[float, Floats]:
-            value, residual = mean_nll(x * theta[:k] + theta[k:], p.labels)
+            value, residual = mean_nll(x * theta[:k] + theta[k:], goal, weights)
             return value, np.concatenate([np.vecdot(residual.T, x.T), residual.sum(axis=0)])
 
         theta = minimise(objective, np.concatenate([np.ones(k), np.zeros(k)]))
@@ -149,18 +152,20 @@ class _Full(_Linear):
         check_shape("weight_", self.weight_, (k, k))
         check_shape("bias_", self.bias_, (k,))
 
-    def _fit_on(self, x: Floats, labels: NDArray[np.int64], scale: float) -> None:
-        path = Path(x, labels, scale)
-        self.l2_ = self._choose(path) if isinstance(self.l2, str) else float(self.l2)
+    def _fit_on(self, x: Floats, p: Predictions, scale: float) -> None:
+        path = Path(x, labels_of(p), scale, row_weights(p))
+        self.l2_ = self._choose(path, p) if isinstance(self.l2, str) else float(self.l2)
         theta = path.fit(odir(path.classes, self.l2_)).numpy()
         self.weight_, self.bias_ = theta[:, :-1].copy(), theta[:, -1].copy()
 
-    def _choose(self, path: Path) -> float:
+    def _choose(self, path: Path, p: Predictions) -> float:
         """The strength with the lowest NLL over folds, from strong to weak; every fold starts from its last optimum."""
-        folds, n = int(self.folds), len(path.labels)
+        folds = int(self.folds)
+        owner, n = (None, len(p)) if p.clusters is None else renumbered(p.clusters)
         if n < 2 * folds:
             return _GRID[0]
         fold = np.random.default_rng(self.seed).permutation(n) % folds
+        fold = fold if owner is None else fold[owner]
         parts = [(np.flatnonzero(fold != each), np.flatnonzero(fold == each)) for each in range(folds)]
         warm: list[Tensor | None] = [None] * folds
         totals: list[float] = []
@@ -168,7 +173,7 @@ class _Full(_Linear):
             pull, total = odir(path.classes, l2), 0.0
             for each, (train, test) in enumerate(parts):
                 theta = warm[each] = path.fit(pull, train, warm[each], 1e-4)
-                total += path.nll(theta, test) * len(test)
+                total += path.nll(theta, test) * path.mass(test)
             totals.append(total)
             # Once the maps overfit, weaker penalties fit only worse.
             if total > 1.02 * min(totals) or (totals[-3:] == sorted(set(totals[-3:])) and len(totals) > 2):
@@ -214,7 +219,7 @@ class Matrix(_Full, _OfLogits):
     def _fit(self, p: Predictions) -> None:
         with one_thread(len(p) * p.classes <= SMALL):
             x, temperature = self._cooled(p)
-            self._fit_on(x, p.labels, 1.0)
+            self._fit_on(x, p, 1.0)
         self.weight_ = self.weight_ / temperature
 
 
@@ -248,18 +253,44 @@ class Dirichlet(_Full):
 
     def _fit(self, p: Predictions) -> None:
         with one_thread(len(p) * p.classes <= SMALL):
-            self._fit_on(self._features(p), p.labels, 1 / Temperature().fit(p).temperature_)
+            self._fit_on(self._features(p), p, 1 / Temperature().fit(p).temperature_)
 
     def _features(self, p: Predictions) -> Floats:
         return np.maximum(p.log_probs, np.log(CLIP))
 
 
-def mean_nll(z: Floats, labels: NDArray[np.int64]) -> tuple[float, Floats]:
+def labels_of(p: Predictions) -> NDArray[Any]:
+    """Return what a fit compares with.
+
+    Args:
+        p: predictions for the fit.
+
+    Returns:
+        (n,) classes, or (n, k) soft labels.
+    """
+    return p.labels if p.soft_labels is None else p.soft_labels
+
+
+def renumbered(clusters: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
+    """Number the clusters of some rows 0..G−1.
+
+    Args:
+        clusters: (n,) clusters.
+
+    Returns:
+        (n,) numbers, and G.
+    """
+    found, owner = np.unique(clusters, return_inverse=True)
+    return owner.astype(np.int64), len(found)
+
+
+def mean_nll(z: Floats, labels: NDArray[Any], weights: Floats | None = None) -> tuple[float, Floats]:
     """Compute the mean NLL and its derivative.
 
     Args:
         z: (n, k) logits.
-        labels: (n,) classes in 0..k−1.
+        labels: (n,) classes in 0..k−1, or (n, k) soft labels, whose rows sum to 1.
+        weights: (n,) weights; None weighs all rows 1.
 
     Returns:
         The mean, and its derivative (n, k) in the logits.
@@ -268,11 +299,18 @@ def mean_nll(z: Floats, labels: NDArray[np.int64]) -> tuple[float, Floats]:
     z = z - z.max(axis=1, keepdims=True)
     e = np.exp(z)
     total = e.sum(axis=1)
-    value = float((np.log(total) - z[rows, labels]).mean())
+    losses = np.log(total) - (z[rows, labels] if labels.ndim == 1 else np.vecdot(labels, z))
     e /= total[:, None]
-    e[rows, labels] -= 1.0
-    e /= len(z)
-    return value, e
+    if labels.ndim == 1:
+        e[rows, labels] -= 1.0
+    else:
+        e -= labels
+    if weights is None:
+        e /= len(z)
+        return float(losses.mean()), e
+    share = weights / weights.sum()
+    e *= share[:, None]
+    return float(share @ losses), e
 
 
 class Path:
@@ -284,34 +322,39 @@ class Path:
 
     Args:
         x: (n, k) features.
-        labels: (n,) classes in 0..k−1.
+        labels: (n,) classes in 0..k−1, or (n, k) soft labels, whose rows sum to 1.
         scale: the start is W = scale · I, b = 0.
+        weights: (n,) weights of the rows; None weighs all rows 1.
     """
 
-    def __init__(self, x: Floats, labels: NDArray[np.int64], scale: float = 1.0) -> None:
+    def __init__(self, x: Floats, labels: NDArray[Any], scale: float = 1.0, weights: Floats | None = None) -> None:
         self.classes = k = x.shape[1]
         self.wide = torch.from_numpy(np.concatenate([x, np.ones((len(x), 1))], axis=1))
         self.labels = torch.from_numpy(labels.copy())
+        self.weights = None if weights is None else torch.from_numpy(weights.copy())
         self.centre = torch.eye(k, k + 1, dtype=torch.float64)
         self.start = scale * self.centre
         self.bends = self._second_derivative()
 
     def _second_derivative(self) -> Tensor:
         """(1, k² + k, k² + k), (k, k + 1, k + 1) or (1, k + 1, k + 1): Σ (diag(p) − p pᵀ) ⊗ x̃ x̃ᵀ / n or its blocks."""
-        n, k = len(self.wide), self.classes
+        n, k = self.mass(), self.classes
         p = torch.softmax(self.wide @ self.start.T, 1)
         if k > _WHOLE_CLASSES:
             # A scale needs no precision: single precision and a part of the rows suffice.
-            part = slice(None, None, max(1, n // (_SCALE_ROWS * k)))
+            part = slice(None, None, max(1, len(p) // (_SCALE_ROWS * k)))
             rows, weight = self.wide[part].float(), (p * (1 - p))[part].float()
-            n = len(rows)
+            n = float(len(rows))
+            if self.weights is not None:
+                weight, n = weight * self.weights[part, None].float(), float(self.weights[part].sum())
             if k > _BLOCK_CLASSES:
                 weight = weight.mean(1, keepdim=True)
             return torch.stack([rows.T @ (w[:, None] * rows) for w in weight.T]).double() / n
         # Both terms as products of matrices: p_i x̃ for all classes i side by side.
-        products = (p[:, :, None] * self.wide[:, None, :]).reshape(n, -1)
-        matrix = -(products.T @ products)
-        own = (products.T @ self.wide).view(k, k + 1, k + 1)
+        products = (p[:, :, None] * self.wide[:, None, :]).reshape(len(p), -1)
+        weighted = products if self.weights is None else products * self.weights[:, None]
+        matrix = -(products.T @ weighted)
+        own = (weighted.T @ self.wide).view(k, k + 1, k + 1)
         for i in range(k):
             block = slice(i * (k + 1), (i + 1) * (k + 1))
             matrix[block, block] += own[i]
@@ -353,7 +396,9 @@ class Path:
         begin = self.start if start is None else start
         wide = self.wide if rows is None else self.wide[rows]
         labels = self.labels if rows is None else self.labels[rows]
-        each = torch.arange(len(wide))
+        weights = self.weights if rows is None or self.weights is None else self.weights[rows]
+        share = None if weights is None else weights / weights.sum()
+        each, soft = torch.arange(len(wide)), labels.ndim > 1
 
         def theta_of(phi: Floats) -> Tensor:
             return begin + (factor.mT @ torch.from_numpy(phi).view(shape)).view(begin.shape)
@@ -362,10 +407,15 @@ class Path:
             theta = theta_of(phi)
             log_probs = torch.log_softmax(wide @ theta.T, 1)
             away = theta - self.centre
-            value = (penalty * away**2).sum() - log_probs[each, labels].mean()
+            of_label = (log_probs * labels).sum(1) if soft else log_probs[each, labels]
+            value = (penalty * away**2).sum() - (of_label.mean() if share is None else of_label @ share)
             residual = log_probs.exp_()
-            residual[each, labels] -= 1.0
-            slope = residual.T @ wide / len(wide) + 2 * penalty * away
+            if soft:
+                residual -= labels
+            else:
+                residual[each, labels] -= 1.0
+            mean = residual.T @ wide / len(wide) if share is None else residual.T @ (wide * share[:, None])
+            slope = mean + 2 * penalty * away
             return float(value), (factor @ slope.view(shape)).numpy().ravel()
 
         return theta_of(minimise(objective, np.zeros(begin.numel()), tol))
@@ -380,7 +430,23 @@ class Path:
         Returns:
             The mean.
         """
-        return float(torch.nn.functional.cross_entropy(self.wide[rows] @ theta.T, self.labels[rows]))
+        losses = torch.nn.functional.cross_entropy(
+            self.wide[rows] @ theta.T, self.labels[rows], reduction="mean" if self.weights is None else "none"
+        )
+        return float(losses if self.weights is None else losses @ self.weights[rows] / self.weights[rows].sum())
+
+    def mass(self, rows: NDArray[np.int64] | None = None) -> float:
+        """Sum the weights of rows.
+
+        Args:
+            rows: the rows; None for all.
+
+        Returns:
+            The sum; the number of rows without weights.
+        """
+        if self.weights is None:
+            return float(len(self.wide) if rows is None else len(rows))
+        return float(self.weights.sum() if rows is None else self.weights[rows].sum())
 
 
 def odir(classes: int, l2: float) -> Floats:

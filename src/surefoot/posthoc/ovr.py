@@ -15,6 +15,7 @@ from scipy.special import expit, log_expit, logsumexp
 from surefoot.errors import BadInput
 from surefoot.posthoc.calibrator import Calibrator, Floats, check_shape
 from surefoot.posthoc.minimise import newton
+from surefoot.posthoc.rows import class_counts, row_weights, targets
 from surefoot.predictions import Predictions
 from surefoot.validation import check_positive
 
@@ -42,8 +43,8 @@ class OneVsRest(Calibrator):
     limit_: float
 
     @abstractmethod
-    def _fit_classes(self, log_probs: Floats, log_rest: Floats, targets: NDArray[np.bool_]) -> None:
-        """Learn a map for each column of ln p and ln (1 − p) (n, c); rows are of that class where ``targets`` holds."""
+    def _fit_classes(self, log_probs: Floats, log_rest: Floats, outcomes: NDArray[Any], weights: Floats | None) -> None:
+        """Learn a map for each column of ln p and ln (1 − p) (n, c), from how much each row is of that class."""
 
     @abstractmethod
     def _map_classes(self, log_probs: Floats, log_rest: Floats) -> tuple[Floats, Floats]:
@@ -52,9 +53,8 @@ class OneVsRest(Calibrator):
     def _fit(self, p: Predictions) -> None:
         check_every_class(self.method, p)
         log_probs, log_rest = log_columns(p)
-        targets = p.labels[:, None] == np.arange(p.classes)
         first = 1 if p.classes == 2 else 0
-        self._fit_classes(log_probs[:, first:], log_rest[:, first:], targets[:, first:])
+        self._fit_classes(log_probs[:, first:], log_rest[:, first:], targets(p)[:, first:], row_weights(p))
 
     def _map(self, p: Predictions) -> tuple[Floats, str]:
         log_probs, log_rest = log_columns(p) if self.limit_ > 0 else _clipped_columns(p)
@@ -128,7 +128,13 @@ def check_every_class(method: str, p: Predictions) -> None:
     Raises:
         BadInput: when a class has no example; the error names such classes.
     """
-    count = np.bincount(p.labels, minlength=p.classes)
+    count = class_counts(p)
+    if (count == 0).any() and p.form != "classes":
+        happened = "did not happen" if count[1] == 0 else "happened"
+        raise BadInput(
+            f"{method} learns from rows where the event happened and from rows where it did not, but it {happened} in "
+            f"all of the {len(p)} rows; give more held-out predictions, or use temperature"
+        )
     if (count == 0).any():
         missing = np.flatnonzero(count == 0)
         shown = ", ".join(str(c) for c in missing[:5]) + (", ..." if len(missing) > 5 else "")
@@ -161,14 +167,16 @@ class Platt(OneVsRest):
     method = "platt"
     learned = ("coefficients_", "limit_")
 
-    def _fit_classes(self, log_probs: Floats, log_rest: Floats, targets: NDArray[np.bool_]) -> None:
+    def _fit_classes(self, log_probs: Floats, log_rest: Floats, outcomes: NDArray[Any], weights: Floats | None) -> None:
         self.limit_ = _limit(log_probs, log_rest)
         odds = _finite(log_probs - log_rest, self.limit_)
+        n = len(odds) if weights is None else float(weights.sum())
         coefficients = []
-        for column, target in zip(odds.T, targets.T, strict=True):
-            positive, n = int(target.sum()), len(target)
-            goal = np.where(target, (positive + 1) / (positive + 2), 1 / (n - positive + 2))
-            coefficients.append(fit_logistic(column[:, None], goal))
+        for column, target in zip(odds.T, outcomes.T, strict=True):
+            positive = float(target.sum() if weights is None else weights @ target)
+            high, low = (positive + 1) / (positive + 2), 1 / (n - positive + 2)
+            goal = np.where(target, high, low) if target.dtype == np.bool_ else low + (high - low) * target
+            coefficients.append(fit_logistic(column[:, None], goal, weights))
         self.coefficients_: Floats = np.array(coefficients)
 
     def _map_classes(self, log_probs: Floats, log_rest: Floats) -> tuple[Floats, Floats]:
@@ -210,13 +218,13 @@ class Beta(OneVsRest):
     method = "beta"
     learned = ("coefficients_", "limit_")
 
-    def _fit_classes(self, log_probs: Floats, log_rest: Floats, targets: NDArray[np.bool_]) -> None:
+    def _fit_classes(self, log_probs: Floats, log_rest: Floats, outcomes: NDArray[Any], weights: Floats | None) -> None:
         self.limit_ = _limit(log_probs, log_rest)
         coefficients = []
-        for first, second, target in zip(log_probs.T, log_rest.T, targets.T, strict=True):
+        for first, second, target in zip(log_probs.T, log_rest.T, outcomes.T, strict=True):
             features, kept = _finite(np.stack([first, -second], axis=1), self.limit_), [0, 1]
             while True:
-                *slopes, offset = fit_logistic(features[:, kept], target.astype(np.float64))
+                *slopes, offset = fit_logistic(features[:, kept], target.astype(np.float64), weights)
                 negative = [place for place, slope in enumerate(slopes) if slope < 0]
                 if not negative:
                     break
@@ -262,30 +270,34 @@ def _log_sigmoids(x: Floats) -> tuple[Floats, Floats]:
     return log_expit(x), log_expit(-x)
 
 
-def fit_logistic(features: Floats, goal: Floats) -> Floats:
+def fit_logistic(features: Floats, goal: Floats, weights: Floats | None = None) -> Floats:
     """Fit a logistic regression on targets in [0, 1] by Newton's method.
 
     Args:
         features: (n, m) finite features.
         goal: (n,) targets.
+        weights: (n,) weights, which sum to the number of rows that they stand for; None counts each row once.
 
     Returns:
         (m + 1,) coefficients, the intercept last.
     """
-    n, m = features.shape
+    m = features.shape[1]
+    n = len(features) if weights is None else float(weights.sum())
     scale = np.maximum(np.abs(features).max(axis=0, initial=0.0), 1e-300)
-    rows = np.concatenate([features / scale, np.ones((n, 1))], axis=1)
+    rows = np.concatenate([features / scale, np.ones((len(features), 1))], axis=1)
+    weighted = rows if weights is None else rows * weights[:, None]
     # Just enough regularisation to keep the coefficients of separable data finite.
     ridge = np.full(m + 1, _RIDGE / n)
 
     def objective(theta: Floats) -> tuple[float, Floats]:
         x = rows @ theta
-        value = float((np.logaddexp(0.0, x) - goal * x).mean() + 0.5 * (ridge * theta**2).sum())
-        return value, rows.T @ (expit(x) - goal) / n + ridge * theta
+        losses = np.logaddexp(0.0, x) - goal * x
+        mean = losses.mean() if weights is None else weights @ losses / n
+        return float(mean + 0.5 * (ridge * theta**2).sum()), weighted.T @ (expit(x) - goal) / n + ridge * theta
 
     def curvature(theta: Floats) -> Floats:
         q = expit(rows @ theta)
-        matrix: Floats = rows.T @ ((q * (1 - q))[:, None] * rows) / n + np.diag(ridge)
+        matrix: Floats = weighted.T @ ((q * (1 - q))[:, None] * rows) / n + np.diag(ridge)
         return matrix
 
     theta = newton(objective, curvature, np.zeros(m + 1), 1e-12)

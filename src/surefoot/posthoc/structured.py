@@ -6,8 +6,9 @@ import numpy as np
 from scipy.special import softmax
 
 from surefoot.posthoc.calibrator import Calibrator, Floats, check_shape, check_share, mix_uniform
-from surefoot.posthoc.linear import SMALL, Path, mean_nll
+from surefoot.posthoc.linear import SMALL, Path, labels_of, mean_nll
 from surefoot.posthoc.minimise import minimise, newton
+from surefoot.posthoc.rows import row_count, row_weights
 from surefoot.posthoc.temperature import Temperature, scaled_logits
 from surefoot.predictions import Predictions
 from surefoot.threads import one_thread
@@ -30,7 +31,7 @@ class _Structured(Calibrator):
     def _start(self, p: Predictions) -> Floats:
         """(n, k) x of the rows of the fit."""
         self.temperature_ = Temperature(prior=self.prior).fit(p).temperature_
-        self.share_ = 1 / (len(p) + 1)
+        self.share_ = 1 / (row_count(p) + 1)
         return self._features(p)
 
     def _features(self, p: Predictions) -> Floats:
@@ -81,12 +82,13 @@ class StructuredVector(_Structured):
     method = "svs"
 
     def _fit(self, p: Predictions) -> None:
-        x, k, n = self._start(p), p.classes, len(p)
+        x, k, n = self._start(p), p.classes, row_count(p)
+        goal, weights = labels_of(p), row_weights(p)
         penalty = np.full(2 * k, k / n)
         centre = np.concatenate([np.ones(k), np.zeros(k)])
 
         def objective(theta: Floats) -> tuple[float, Floats]:
-            value, residual = mean_nll(x * theta[:k] + theta[k:], p.labels)
+            value, residual = mean_nll(x * theta[:k] + theta[k:], goal, weights)
             away = theta - centre
             slope = np.concatenate([np.vecdot(residual.T, x.T), residual.sum(axis=0)])
             return value + float((penalty * away**2).sum()), slope + 2 * penalty * away
@@ -94,10 +96,14 @@ class StructuredVector(_Structured):
         def curvature(theta: Floats) -> Floats:
             q = softmax(x * theta[:k] + theta[k:], axis=1)
             both = np.concatenate([q * x, q], axis=1)
-            matrix: Floats = -(both.T @ both) / n
+            if weights is None:
+                matrix: Floats = -(both.T @ both) / n
+            else:
+                matrix = -(both.T @ (both * weights[:, None])) / n
+                q *= weights[:, None]
             own = np.arange(k)
             matrix[own, own] += np.vecdot(q.T, (x * x).T) / n
-            matrix[own + k, own + k] += q.mean(axis=0)
+            matrix[own + k, own + k] += q.sum(axis=0) / n
             cross = np.vecdot(q.T, x.T) / n
             matrix[own, own + k] += cross
             matrix[own + k, own] += cross
@@ -138,9 +144,9 @@ class StructuredMatrix(_Structured):
     method = "sms"
 
     def _fit(self, p: Predictions) -> None:
-        x, k, n = self._start(p), p.classes, len(p)
+        x, k, n = self._start(p), p.classes, row_count(p)
         pull = np.full((k, k + 1), k * (k - 1) / n)
         pull[np.arange(k), np.arange(k)] = pull[:, k] = k / n
         with one_thread(x.size <= SMALL):
-            theta = Path(x, p.labels).fit(pull).numpy()
+            theta = Path(x, labels_of(p), weights=row_weights(p)).fit(pull).numpy()
         self.weight_, self.bias_ = theta[:, :-1].copy(), theta[:, -1].copy()

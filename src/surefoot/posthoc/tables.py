@@ -20,6 +20,7 @@ from surefoot.errors import BadInput
 from surefoot.metrics.bins import bin_edges, bin_of, check_bins
 from surefoot.posthoc.calibrator import Calibrator, Floats, check_share, keep_predicted
 from surefoot.posthoc.ovr import check_every_class, log_normalised, maps_of
+from surefoot.posthoc.rows import row_count, row_weights, targets
 from surefoot.predictions import Predictions
 from surefoot.validation import check_int
 
@@ -46,13 +47,13 @@ class Tables(Calibrator):
     steps = True
 
     @abstractmethod
-    def _fit_tables(self, probs: Floats, targets: NDArray[np.bool_]) -> None:
-        """Learn a table for each column of ``probs`` (n, c), whose rows are of that class where ``targets`` is true."""
+    def _fit_tables(self, probs: Floats, outcomes: NDArray[Any], weights: Floats | None) -> None:
+        """Learn a table for each column of ``probs`` (n, c), from how much each row is of that class."""
 
     def _fit(self, p: Predictions) -> None:
         check_every_class(self.method, p)
         first = 1 if p.classes == 2 else 0
-        self._fit_tables(p.probs[:, first:], (p.labels[:, None] == np.arange(p.classes))[:, first:])
+        self._fit_tables(p.probs[:, first:], targets(p)[:, first:], row_weights(p))
 
     def _map(self, p: Predictions) -> tuple[Floats, str]:
         probs = p.probs
@@ -156,17 +157,18 @@ class Isotonic(Tables):
         check_share("old_weight_", self.old_weight_)
 
     def _fit(self, p: Predictions) -> None:
-        self.old_weight_ = 1 / (len(p) + 1)
+        self.old_weight_ = 1 / (row_count(p) + 1)
         if self.pooled:
-            targets = p.labels[:, None] == np.arange(p.classes)
-            self._fit_tables(p.probs.reshape(-1, 1), targets.reshape(-1, 1))
+            weights = row_weights(p)
+            weights = None if weights is None else np.repeat(weights, p.classes)
+            self._fit_tables(p.probs.reshape(-1, 1), targets(p).reshape(-1, 1), weights)
         else:
             super()._fit(p)
 
-    def _fit_tables(self, probs: Floats, targets: NDArray[np.bool_]) -> None:
+    def _fit_tables(self, probs: Floats, outcomes: NDArray[Any], weights: Floats | None) -> None:
         tables = []
-        for column, target in zip(probs.T, targets.T, strict=True):
-            model = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip").fit(column, target)
+        for column, target in zip(probs.T, outcomes.T, strict=True):
+            model = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip").fit(column, target, weights)
             tables.append((model.X_thresholds_, model.y_thresholds_))
         self._keep(tables)
 
@@ -224,15 +226,21 @@ class Histogram(Tables):
         super().check_settings()
         check_bins(self.bins)
 
-    def _fit_tables(self, probs: Floats, targets: NDArray[np.bool_]) -> None:
-        bins, n = int(self.bins), len(probs)
+    def _fit_tables(self, probs: Floats, outcomes: NDArray[Any], weights: Floats | None) -> None:
+        bins, n = int(self.bins), len(probs) if weights is None else float(weights.sum())
         lowest = (max(2, probs.shape[1]) * (n + 1)) ** -2.0  # of two classes, one has a table
         edges = bin_edges(bins)
         tables = []
-        for column, target in zip(probs.T, targets.T, strict=True):
+        for column, target in zip(probs.T, outcomes.T, strict=True):
             bin_ = bin_of(np.ascontiguousarray(column), bins)
-            count, hits = np.bincount(bin_, minlength=bins), np.bincount(bin_, target, bins)
-            mean = np.clip(np.bincount(bin_, column, bins) / np.maximum(count, 1), lowest, 1 - lowest)
+            count, (hits, total) = (
+                np.bincount(bin_, weights, bins),
+                (
+                    np.bincount(bin_, values if weights is None else values * weights, bins)
+                    for values in (target, column)
+                ),
+            )
+            mean = np.clip(total / np.where(count > 0, count, 1), lowest, 1 - lowest)
             middle = (edges[:-1] + edges[1:]) / 2
             tables.append((edges[1:-1], np.where(count > 0, (hits + 2 * mean) / (count + 2), middle)))
         self._keep(tables)
@@ -274,21 +282,28 @@ class BBQ(Tables):
         if wrong or not 0 <= self.least < 1:
             raise BadInput(f"least must lie in [0, 1); got {self.least!r}")
 
-    def _fit_tables(self, probs: Floats, targets: NDArray[np.bool_]) -> None:
-        self._keep([_bbq(column, target, self.least) for column, target in zip(probs.T, targets.T, strict=True)])
+    def _fit_tables(self, probs: Floats, outcomes: NDArray[Any], weights: Floats | None) -> None:
+        columns = zip(probs.T, outcomes.T, strict=True)
+        self._keep([_bbq(column, target, weights, self.least) for column, target in columns])
 
 
-def _bbq(column: Floats, target: NDArray[np.bool_], least: float) -> Table:
+def _bbq(column: Floats, target: NDArray[Any], weights: Floats | None, least: float) -> Table:
     order = np.argsort(column, kind="stable")
-    x, hits = column[order], np.concatenate([[0], np.cumsum(target[order])])
-    numbers = bbq_numbers_of_bins(len(x))
+    x, happened = column[order], target[order]
+    # A row of weight w stands for w rows of consecutive ranks.
+    # Rounding: the sum of equal weights must not miss the rank of a cut by the rounding of a sum.
+    up_to = np.arange(len(x) + 1) if weights is None else np.round(np.append(0.0, np.cumsum(weights[order])), 9)
+    hits = np.concatenate([[0], np.cumsum(happened if weights is None else happened * weights[order])])
+    total = up_to[-1]
+    numbers = bbq_numbers_of_bins(max(1, round(float(total))))
     binnings, marginals = [], np.empty(len(numbers))
     for index, bins in enumerate(numbers):
-        cuts = np.arange(1, bins) * len(x) // bins
+        ranks = np.arange(1, bins) * total // bins
+        cuts = ranks if weights is None else np.searchsorted(up_to, ranks, "right") - 1
         cuts = np.unique(np.searchsorted(x, x[cuts], "left"))  # equal probabilities stay together
         cuts = np.concatenate([[0], cuts[cuts > 0], [len(x)]])
         edges = (x[cuts[1:-1] - 1] + x[cuts[1:-1]]) / 2
-        ones, count = np.diff(hits[cuts]), np.diff(cuts)
+        ones, count = np.diff(hits[cuts]), np.diff(up_to[cuts])
         bounds = np.concatenate([[0.0], edges, [1.0]])
         prior = np.clip((bounds[:-1] + bounds[1:]) / 2, 0.005, 0.995)
         marginals[index] = log_marginal(ones, count, prior)
@@ -312,7 +327,7 @@ def bbq_numbers_of_bins(n: int) -> range:
     return range(max(1, int(root / 10)), max(1, min(-(-n // 5), int(np.ceil(10 * root)))) + 1)
 
 
-def log_marginal(ones: NDArray[np.int64], count: NDArray[np.int64], prior: Floats, strength: float = 2.0) -> float:
+def log_marginal(ones: NDArray[Any], count: NDArray[Any], prior: Floats, strength: float = 2.0) -> float:
     """Sum over bins of the log marginal B(n₁ + Cp, n₀ + C(1 − p)) / B(Cp, C(1 − p)), C the strength."""
     a, b = strength * prior, strength * (1 - prior)
     top = gammaln(ones + a) + gammaln(count - ones + b) - gammaln(count + strength)

@@ -13,10 +13,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from surefoot.errors import BadInput
 from surefoot.posthoc.calibrator import Calibrator, Floats, keep_predicted
+from surefoot.posthoc.rows import row_count, row_weights
 from surefoot.predictions import Predictions
 from surefoot.validation import check_positive
 
@@ -209,6 +211,10 @@ def _newton(p: Predictions, start: float) -> tuple[float, float, float, int] | s
 
 def _unbounded(p: Predictions) -> str | None:
     """The outcome if the NLL rises nowhere, because every label's logit is the largest of its row or ties with it."""
+    if p.soft_labels is not None:
+        if any(float(_of_label(p, z, rows).min()) < 0 for z, _, _, rows in _blocks(p, torch.float64)):
+            return None
+        return "separable" if _widest_range(p) > 0 else "uninformative"
     if not (p.true_margin >= 0).all():
         return None
     return "separable" if (p.true_margin > 0).any() or _widest_range(p) > 0 else "uninformative"
@@ -220,7 +226,7 @@ def _with_prior(p: Predictions, beta: float, outcome: str, spread: float) -> tup
     The first term falls towards the optimum without a prior and the second towards β = 1, so that every minimum is
     between. There may be two of them where the prior contradicts the rows: a grid finds the lower one.
     """
-    n, used = len(p), 0
+    n, used = row_count(p), 0
 
     def slopes(u: float) -> tuple[float, float]:
         nonlocal used
@@ -254,17 +260,28 @@ def _with_prior(p: Predictions, beta: float, outcome: str, spread: float) -> tup
 
 def _mean_nll(p: Predictions, beta: float) -> float:
     total = 0.0
-    for z, _, e, labels in _blocks(p, torch.float64):
-        true = z.gather(1, labels[:, None])[:, 0]
-        total += float((torch.mul(z, beta, out=e).exp_().sum(1).log_() - beta * true).sum())
-    return total / len(p)
+    for z, _, e, rows in _blocks(p, torch.float64):
+        true = _of_label(p, z, rows)
+        total += _sum(p, torch.mul(z, beta, out=e).exp_().sum(1).log_() - beta * true, rows)
+    return total / row_count(p)
 
 
 def _typical_margin(p: Predictions) -> float:
     """The median distance between the two largest logits of a row, without ties; 1 if no distance is finite."""
-    margins = torch.cat([-z.topk(2, dim=1).values[:, 1] for z, *_ in _blocks(p, torch.float64)])
-    margins = margins[(margins > 0) & (margins < -_LOWEST[torch.float64])]
-    return float(margins.median()) if len(margins) else 1.0
+    margins = torch.cat([-z.topk(2, dim=1).values[:, 1] for z, *_ in _blocks(p, torch.float64)]).numpy()
+    finite = (margins > 0) & (margins < -_LOWEST[torch.float64])
+    return _median(p, margins, finite) if finite.any() else 1.0
+
+
+def _median(p: Predictions, values: Floats, chosen: NDArray[np.bool_]) -> float:
+    """The lower median of the chosen values, each repeated as often as its row's weight says."""
+    weights = row_weights(p)
+    if weights is None:
+        kept = values[chosen]
+        return float(np.partition(kept, (len(kept) - 1) // 2)[(len(kept) - 1) // 2])
+    order = np.flatnonzero(chosen)[np.argsort(values[chosen], kind="stable")]
+    up_to = np.cumsum(weights[order])
+    return float(values[order[np.searchsorted(up_to, math.ceil(up_to[-1] / 2))]])
 
 
 def _widest_range(p: Predictions) -> float:
@@ -276,22 +293,38 @@ def _widest_range(p: Predictions) -> float:
 def _slope(p: Predictions, beta: float, dtype: torch.dtype, bend: bool) -> tuple[float, float | None]:
     """First derivative of the mean NLL at β, and with ``bend`` the second derivative; one pass over the rows."""
     first = second = 0.0
-    for z, low, e, labels in _blocks(p, dtype):
-        true = z.gather(1, labels[:, None])[:, 0]
+    for z, low, e, rows in _blocks(p, dtype):
+        true = _of_label(p, z, rows)
         torch.mul(z, beta, out=e)
         e.exp_()
         if low:
             e[z <= _LOWEST[dtype]] = 0.0  # at β = 0 too, as the limit from above
         weight = 1.0 / e.sum(1)
         mean = e.mul_(z).sum(1) * weight
-        first += float((mean - true).double().sum())
+        first += _sum(p, mean - true, rows)
         if bend:
-            second += float((e.mul_(z).sum(1) * weight - mean.square()).double().sum())
-    return first / len(p), second / len(p) if bend else None
+            second += _sum(p, e.mul_(z).sum(1) * weight - mean.square(), rows)
+    n = row_count(p)
+    return first / n, second / n if bend else None
 
 
-def _blocks(p: Predictions, dtype: torch.dtype) -> Iterator[tuple[Tensor, bool, Tensor, Tensor]]:
-    """For every block: clipped logits, whether some were clipped, a spare buffer of the same shape, and labels.
+def _of_label(p: Predictions, z: Tensor, rows: slice) -> Tensor:
+    """(b,) logit of the label of each row; of a soft label, the mean logit."""
+    if p.soft_labels is None:
+        return z.gather(1, torch.from_numpy(p.labels[rows].copy())[:, None])[:, 0]
+    return z.mul(torch.from_numpy(p.soft_labels[rows].astype(np.float64)).to(z.dtype)).sum(1)
+
+
+def _sum(p: Predictions, values: Tensor, rows: slice) -> float:
+    """The sum of values of the rows of a block, by their weights."""
+    weights = row_weights(p)
+    if weights is None:
+        return float(values.double().sum())
+    return float(values.double() @ torch.from_numpy(weights[rows].copy()))
+
+
+def _blocks(p: Predictions, dtype: torch.dtype) -> Iterator[tuple[Tensor, bool, Tensor, slice]]:
+    """For every block: clipped logits, whether some were clipped, a spare buffer of the same shape, and the rows.
 
     The logits (b, k) are relative to the largest logit of their row, and at least `_LOWEST`. Torch's threads share one
     block: numpy's exponential takes three times as long, and Python threads wait for the interpreter's lock.
@@ -305,7 +338,7 @@ def _blocks(p: Predictions, dtype: torch.dtype) -> Iterator[tuple[Tensor, bool, 
         low = float(z.min()) <= _LOWEST[dtype]
         if low:
             z.clamp_(min=_LOWEST[dtype])
-        yield z, low, spare[: len(z)], torch.from_numpy(p.labels[rows].copy())
+        yield z, low, spare[: len(z)], rows
 
 
 def _separable(p: Predictions) -> tuple[float, float, float, str, float]:
@@ -315,13 +348,15 @@ def _separable(p: Predictions) -> tuple[float, float, float, str, float]:
     might be out of reach.
     """
     margin = np.where(np.isfinite(p.predicted_margin), p.predicted_margin, 0.0)
-    rows = np.flatnonzero(margin > _TIE * np.median(margin[margin > 0]) if margin.any() else margin > 0)
+    rows = np.flatnonzero(margin > _TIE * _median(p, margin, margin > 0) if margin.any() else margin > 0)
     if len(rows) == 0:
         return 1.0, 1.0, 1.0, "separable", 0.0
-    moving, goal = p.take(rows), (len(rows) + 1) / (len(rows) + 2)
+    moving = p.take(rows)
+    number = row_count(moving)
+    goal = (number + 1) / (number + 2)
     # At the lower end no confidence is much above 1/2; at the upper end every confidence is above the goal.
     low = 1e-3 / float(margin[rows].max())
-    high = 2 * math.log(p.classes * (len(rows) + 2)) / float(margin[rows].min())
+    high = 2 * math.log(p.classes * (number + 2)) / float(margin[rows].min())
     used = 0
     while high > low * (1 + _WIDTH):
         beta = low**0.5 * high**0.5
@@ -335,6 +370,6 @@ def _separable(p: Predictions) -> tuple[float, float, float, str, float]:
 
 def _mean_confidence(p: Predictions, beta: float) -> float:
     total = 0.0
-    for z, _, e, _ in _blocks(p, torch.float64):
-        total += float((1.0 / torch.mul(z, beta, out=e).exp_().sum(1)).sum())
-    return total / len(p)
+    for z, _, e, rows in _blocks(p, torch.float64):
+        total += _sum(p, 1.0 / torch.mul(z, beta, out=e).exp_().sum(1), rows)
+    return total / row_count(p)

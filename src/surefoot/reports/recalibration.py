@@ -6,7 +6,7 @@ from math import isnan
 
 from surefoot.posthoc.auto import Auto
 from surefoot.posthoc.calibrator import Calibrator
-from surefoot.posthoc.compare import FEWEST, Comparison
+from surefoot.posthoc.compare import FEWEST, FEWEST_CLUSTERS, Comparison
 from surefoot.reports.figure import escape
 from surefoot.text import number
 
@@ -129,7 +129,10 @@ def outcome_sentences(comparison: Comparison) -> list[str]:
         change = comparison[metric]
         tests = f"; {change.evidence}" if change.evidence and change.verdict in _WORDS else ""
         of = " of the debiased change" if change.method == "flips and t" else ""
-        word = _WORDS.get(change.verdict, f"too few rows to judge ({comparison.n} of at least {FEWEST})")
+        few = f"too few rows to judge ({comparison.n} of at least {FEWEST})"
+        if change.verdict == "too few clusters":
+            few = f"too few clusters to judge ({change.clusters} of at least {FEWEST_CLUSTERS})"
+        word = _WORDS.get(change.verdict, few)
         sentences.append(
             f"{metric.upper()} goes from {number(change.before)} to {number(change.after)}: {word} (change "
             f"{shift(change.change)}, {comparison.level:.0%} interval{of} {span(change.low, change.high)}{tests})."
