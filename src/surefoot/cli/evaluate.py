@@ -28,10 +28,17 @@ def evaluate(
     split: columns.Split = None,
     probs: columns.Probs = False,
     logits: columns.Logits = False,
+    by: Annotated[
+        list[str] | None,
+        typer.Option("--by", metavar="COLUMN", help="Also each group of a column; give it again for more columns."),
+    ] = None,
+    min_rows: Annotated[int, typer.Option(min=2, help="With --by: rows of the smallest group that is tested.")] = 30,
     bins: Annotated[int, typer.Option(min=1, help="Number of bins.")] = 15,
     every: Annotated[bool, typer.Option("--all", help="Also the metrics that take longer.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout, nothing else.")] = False,
-    figure: Annotated[Path | None, typer.Option(metavar="OUT.svg|png|pdf|html", help="Draw the diagram.")] = None,
+    figure: Annotated[
+        Path | None, typer.Option(metavar="OUT.svg|png|pdf|html", help="Draw the diagram; the groups with --by.")
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the resampling behind the intervals.")] = 0,
 ) -> None:
     """Print metrics with 95 % intervals, a reliability diagram, and what they mean."""
@@ -42,10 +49,23 @@ def evaluate(
     if figure is not None:
         check_figure(figure)
     wanted = columns.arguments(label, prob, logit, confidence, correct, weight, cluster, positive, names, ignore_index)
-    p = Predictions.load(file, split=split, kind=columns.kind(probs, logits), **wanted)
+    p = Predictions.load(file, split=split, kind=columns.kind(probs, logits), by=by or (), **wanted)
     with progress_bar("resampling") as report:
-        result = evaluation.evaluate(p, bins, costly=every, seed=seed, name=plain(Path(file).name), progress=report)
-    if figure is not None:
+        result = evaluation.evaluate(
+            p,
+            bins,
+            by=by or None,
+            min_rows=min_rows,
+            costly=every,
+            seed=seed,
+            name=plain(Path(file).name),
+            progress=report,
+        )
+    if figure is not None and result.grouped is not None:
+        from surefoot.reports.groups import save_groups
+
+        save_groups(result.name, result.grouped, figure)
+    elif figure is not None:
         from surefoot.reports.figure import save_figure
 
         save_figure([(result.name, result.reliability)], figure)
