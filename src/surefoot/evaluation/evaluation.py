@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import html
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 from surefoot.deprecated import renamed_arguments
+from surefoot.evaluation.groups import Group, Groups, SameInAll, by_group
 from surefoot.metrics.ece import ChanceECE, chance_ece
 from surefoot.metrics.gap import gap_interval
 from surefoot.metrics.interval import Interval, intervals
@@ -47,6 +48,7 @@ class Evaluation:
         reliability: data of the reliability diagram.
         verdict: the direction of the error, whether it is more than noise, and sentences.
         form: the kind of predictions, as `Predictions.form`.
+        grouped: the groups of the columns ``by``, with their tests; None without ``by``.
     """
 
     name: str
@@ -58,26 +60,44 @@ class Evaluation:
     reliability: Reliability
     verdict: Verdict
     form: str = "classes"
+    grouped: Groups | None = None
+
+    @property
+    def groups(self) -> list[Group]:
+        """One entry for each group of each column ``by``; empty without ``by``."""
+        return [] if self.grouped is None else self.grouped.groups
+
+    @property
+    def group_tests(self) -> list[SameInAll]:
+        """For each column ``by``, the test of "the gap is the same in all groups"."""
+        return [] if self.grouped is None else self.grouped.tests
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """The verdict's sentences, and a warning where every row is right or every row is wrong."""
+        """The verdict's sentences, a warning where every row is right or wrong, and what the groups show."""
+        groups = () if self.grouped is None else self.grouped.sentences
         if self.verdict.accuracy not in (0.0, 1.0):
-            return self.verdict.sentences
+            return *self.verdict.sentences, *groups
         kind = "right" if self.verdict.accuracy else "wrong"
         return (
             *self.verdict.sentences,
             f"Every row is {kind}: resampling cannot show what it has not seen, so intervals without a width prove "
             f"nothing; up to {min(1.0, 3 / self.n):.1%} of all cases could be otherwise (rule of three).",
+            *groups,
         )
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain values that JSON can hold: the object that ``surefoot evaluate --json`` prints.
 
         Returns:
-            Keys ``file``, ``n``, ``classes``, ``level``, ``metrics``, ``reliability`` and ``verdict``; NaN (an empty
-            bin) is None, and infinities are the strings ``"inf"`` and ``"-inf"``.
+            Keys ``file``, ``n``, ``classes``, ``level``, ``metrics``, ``reliability`` and ``verdict``; with groups also
+            ``groups`` and ``group_tests``. NaN (an empty bin) is None, and infinities are the strings ``"inf"`` and
+            ``"-inf"``.
         """
+        groups: dict[str, Any] = {}
+        if self.grouped is not None:
+            groups["groups"] = self.grouped.to_list()
+            groups["group_tests"] = [dataclasses.asdict(test) for test in self.grouped.tests]
         values: dict[str, Any] = plain_json(
             {
                 "file": self.name,
@@ -96,6 +116,7 @@ class Evaluation:
                     "direction": self.verdict.direction,
                     "sentences": self.verdict.sentences,
                 },
+                **groups,
             }
         )
         return values
@@ -119,6 +140,9 @@ class Evaluation:
         console.print(table)
         console.print()
         console.print(terminal_diagram(self.reliability), soft_wrap=True)
+        if self.grouped is not None:
+            self.grouped.print_to(console)
+            console.print()
         for sentence in self.sentences:
             console.print(sentence)
 
@@ -139,7 +163,7 @@ class Evaluation:
         sentences = "".join(f"<p>{html.escape(sentence)}</p>" for sentence in self.sentences)
         return (
             f"<p><b>{html.escape(self._heading())}</b></p><table><thead><tr>{head}</tr></thead>"
-            f"<tbody>{body}</tbody></table>{sentences}"
+            f"<tbody>{body}</tbody></table>{'' if self.grouped is None else self.grouped.html()}{sentences}"
         )
 
     def _heading(self) -> str:
@@ -174,6 +198,8 @@ def evaluate(
     p: Predictions,
     bins: int = 15,
     *,
+    by: str | Sequence[str] | None = None,
+    min_rows: int = 30,
     costly: bool = False,
     level: float = 0.95,
     seed: int = 0,
@@ -185,6 +211,9 @@ def evaluate(
     Args:
         p: the predictions.
         bins: number of bins of the binned metrics and of the diagram.
+        by: name of a column of ``p.groups``, or several: each group's gap, ECE and accuracy, and tests of whether the
+            groups differ, as `surefoot.evaluation.by_group`.
+        min_rows: smallest number of rows of a group that is tested.
         costly: also the metrics that take longer (``auroc_ovr``, ``skce``); these metrics get no intervals.
         level: coverage of the intervals, between 0 and 1.
         seed: of the resampling behind the intervals.
@@ -208,6 +237,7 @@ def evaluate(
         Fit a temperature above 1 on held-out predictions; it lowers every confidence and changes no predicted class.
     """
     check_predictions("p", p)
+    grouped = None if by is None else by_group(p, by, bins, level=level, min_rows=min_rows, seed=seed)
     table, values = metrics_table(bins), summary(p, bins)
     if costly:
         # skce: all pairs of rows while that takes seconds; a single row has none.
@@ -218,7 +248,7 @@ def evaluate(
     ranges = intervals(cheap, p, level, seed, known=values, progress=progress)
     diagram = reliability(p, bins, level=level)
     judged = verdict(p, bins, level, seed)
-    return Evaluation(name, len(p), p.classes, diagram.level, values, ranges, diagram, judged, p.form)
+    return Evaluation(name, len(p), p.classes, diagram.level, values, ranges, diagram, judged, p.form, grouped)
 
 
 def _note(facts: dict[str, Any]) -> str:
