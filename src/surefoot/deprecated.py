@@ -224,6 +224,7 @@ OLD_NAMES: Mapping[str, Mapping[str, str]] = {
     "surefoot.theory.population": {"deviation": "hoeffding_term"},
     "surefoot.training.loaded": {"Opened": "LoadedRun"},
     "surefoot.training.shifted": {"foreign_sets": "ood_sets"},
+    "surefoot.training.spec": {"CadenceSpec": "ReadingScheduleSpec"},
     "surefoot.training.tracker": {
         "Cadence": "surefoot.training.schedule:Schedule",
         "Split": "surefoot.dataset:DatasetLike",

@@ -383,5 +383,5 @@ def explain_bad_logits(tops: Floats) -> str:
     hint = "a diverged model, or an overflow in half precision?"
     return (
         f"logits must be finite (or -inf beside finite values); row {row} has {what} "
-        f"({count} of {len(tops)} rows are so): {hint} Drop or repair those rows"
+        f"({count} of {len(tops)} rows are so): {hint} Drop or correct those rows"
     )

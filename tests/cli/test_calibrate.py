@@ -26,6 +26,7 @@ def test_a_csv_becomes_a_calibrated_csv_and_a_page(files):
     assert "more than noise" in text
     assert "Beware: The validation set also chose" in text
     assert "chosen" in text
+    assert f"calibrator: {saved}" in text
     after, before = Predictions.load(out), Predictions.load(files / "test.csv")
     assert metrics.ece(after) < 0.5 * metrics.ece(before)
     markup = page.read_text()

@@ -216,7 +216,7 @@ def test_a_run_with_a_harmed_journal_is_left_out_and_named(tmp_path):
     (after,) = tables_of(gathered)
     mean, ece, runs = after.rows[0][1]
     assert (runs.text, mean.facts["n"], ece.facts["n"]) == ("3 of 4", 3, 3)
-    assert any("left out of 4 runs: 1 with a harmed journal" in note for note in after.notes)
+    assert any("left out of 4 runs: 1 with a corrupted journal" in note for note in after.notes)
 
 
 def test_a_cell_of_fewer_runs_than_finished_says_so(tmp_path):

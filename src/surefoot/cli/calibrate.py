@@ -123,7 +123,7 @@ def calibrate(
         typer.echo(_json(calibrator, comparison, warnings))
         return
     _print(before, plain(test.name), calibrator, comparison, sentences)
-    for what, path in (("calibrated predictions", out), ("map", saved), ("figure", figure)):
+    for what, path in (("calibrated predictions", out), ("calibrator", saved), ("figure", figure)):
         if path is not None:
             typer.echo(f"{what}: {plain(str(path))}")
 

@@ -121,7 +121,7 @@ def rows_of(study: GatheredStudy, spec: TableSpec, names: Sequence[str]) -> list
             key = tuple((axis, run.place[axis]) for axis in roles.over if axis in run.place)
             row.points.setdefault(key, []).append(measures)
         corrupted = measures is None and run.outcome == "finished"
-        row.outcomes["with a harmed journal" if corrupted else run.outcome] += 1
+        row.outcomes["with a corrupted journal" if corrupted else run.outcome] += 1
     rows = list(by_label.values())
     _check_read(spec, rows, names, {name for run in study.runs for name in run.quantities()})
     return rows

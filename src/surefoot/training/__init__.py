@@ -1,1 +1,1 @@
-"""Training runs: one loop for every step rule, a journal and checkpoints that survive anything, a tracker."""
+"""Training runs: one loop for every optimizer, a journal and checkpoints that survive anything, a tracker."""

@@ -28,7 +28,7 @@ from surefoot.ranks import ALONE, Ranks
 from surefoot.seeds import reseed
 from surefoot.training.loop import Batches
 from surefoot.training.schedule import GROUPS, Every, Logarithmic
-from surefoot.training.spec import CadenceSpec, RunSpec, members_of
+from surefoot.training.spec import ReadingScheduleSpec, RunSpec, members_of
 from surefoot.training.tracker import Tracker
 from surefoot.validation import check_int
 
@@ -191,7 +191,7 @@ def _schedules(spec: RunSpec, steps: int) -> dict[str, Any]:
         chosen = getattr(spec.track, group)
         if chosen is False:
             continue
-        own = chosen if isinstance(chosen, CadenceSpec) else CadenceSpec()
+        own = chosen if isinstance(chosen, ReadingScheduleSpec) else ReadingScheduleSpec()
         groups[group] = Logarithmic(own.log, steps) if own.log is not None else Every(own.every or spec.track.every)
     return groups
 

@@ -28,6 +28,7 @@ __all__ = [
     "BestSpec",
     "DataSpec",
     "Named",
+    "ReadingScheduleSpec",
     "RunSpec",
     "ScheduleSpec",
     "ShiftSpec",
@@ -166,7 +167,7 @@ class StopSpec(_Table):
         return self
 
 
-class CadenceSpec(_Table):
+class ReadingScheduleSpec(_Table):
     """Schedule of a group of readings: every ``every`` steps, or at ``log`` log-spaced steps."""
 
     form: ClassVar = "a number of steps, a table with every or log,"
@@ -174,13 +175,13 @@ class CadenceSpec(_Table):
     log: int | None = Field(default=None, ge=2)
 
     @model_validator(mode="after")
-    def _one_of(self) -> CadenceSpec:
+    def _one_of(self) -> ReadingScheduleSpec:
         if self.every is not None and self.log is not None:
             raise ValueError("give either every or log")
         return self
 
 
-class CurvatureSpec(CadenceSpec):
+class CurvatureSpec(ReadingScheduleSpec):
     """Schedule of the sharpness readings, and their number of examples ``sample`` (all if None).
 
     ``sample`` also applies to readings of the ascent and to the sharpness of the test set.
@@ -215,17 +216,17 @@ class TrackSpec(_Table):
 
     every: int = Field(default=50, ge=1)
     budget: float | None = Field(default=None, gt=0, le=1)
-    calibration: CadenceSpec | bool = True
-    margins: CadenceSpec | bool = True
+    calibration: ReadingScheduleSpec | bool = True
+    margins: ReadingScheduleSpec | bool = True
     curvature: CurvatureSpec | bool = True
-    hessian: CadenceSpec | bool = False
-    hessian_min: CadenceSpec | bool = False
-    batch_sharpness: CadenceSpec | bool = False
-    histograms: CadenceSpec | bool = False
-    bounds: CadenceSpec | bool = False
-    robust: CadenceSpec | bool = False
-    ascent: CadenceSpec | bool = False
-    test_curvature: CadenceSpec | bool = False
+    hessian: ReadingScheduleSpec | bool = False
+    hessian_min: ReadingScheduleSpec | bool = False
+    batch_sharpness: ReadingScheduleSpec | bool = False
+    histograms: ReadingScheduleSpec | bool = False
+    bounds: ReadingScheduleSpec | bool = False
+    robust: ReadingScheduleSpec | bool = False
+    ascent: ReadingScheduleSpec | bool = False
+    test_curvature: ReadingScheduleSpec | bool = False
     eps: float | None = Field(default=None, gt=0)
     norm: Literal["inf", "2"] = "inf"
 
@@ -241,9 +242,9 @@ class TrackSpec(_Table):
 
     @model_validator(mode="after")
     def _one_way(self) -> TrackSpec:
-        tables = [table for name in GROUPS if isinstance(table := getattr(self, name), CadenceSpec)]
-        cadences = [table for table in tables if table.every is not None or table.log is not None]
-        if self.budget is not None and ("every" in self.model_fields_set or cadences):
+        tables = [table for name in GROUPS if isinstance(table := getattr(self, name), ReadingScheduleSpec)]
+        schedules = [table for table in tables if table.every is not None or table.log is not None]
+        if self.budget is not None and ("every" in self.model_fields_set or schedules):
             raise ValueError("a budget spaces the readings itself; give budget or every, not both")
         return self
 

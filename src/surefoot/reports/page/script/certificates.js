@@ -4,7 +4,7 @@ const hasBounds = (run) => Object.keys(run.curves).some((name) => name.startsWit
 
 const certificates = {
   id: "certificates", title: "Certificates",
-  says: "The bounds of Morosini et al. (2026) on the training set over the run. The line is the quantity, dashes the bound as printed, dots the tighter one; the space between is slack.",
+  says: "The bounds of Morosini et al. (2026) on the training set over the run. The line is the quantity, dashes the bound as published, dots the tighter one; the space between is slack.",
   draw(node) {
     if (!state.data.runs.some(hasBounds)) { node.append(nothing("The theorems were not read in these runs; turn them on with track.bounds = true.")); return; }
     const run = hasBounds(current()) ? current() : state.data.runs.find(hasBounds);
@@ -13,7 +13,7 @@ const certificates = {
     const rows = [];
     for (const each of state.data.bounds) {
       const lines = [];
-      for (const [name, dash, says, width] of [[each.left, "solid", "value", 2], [each.printed, "dash", "as printed", 1.4], [each.tight, "dot", "tighter", 1.8]]) {
+      for (const [name, dash, says, width] of [[each.left, "solid", "value", 2], [each.printed, "dash", "as published", 1.4], [each.tight, "dot", "tighter", 1.8]]) {
         const found = curve(run, name);
         if (found) lines.push({ type: "scatter", mode: "lines", x: found.x, y: found.y, name: says, line: { color: says === "value" ? run.colour : style("--ink"), width, dash }, connectgaps: true });
       }
@@ -29,7 +29,7 @@ const certificates = {
       };
       rows.push([each.title, last(each.left), last(each.printed), slack(each.printed), last(each.tight), slack(each.tight)]);
     }
-    if (rows.length) node.append(table(["At the last reading", "value", "as printed", "slack", "tighter", "slack"], rows));
+    if (rows.length) node.append(table(["At the last reading", "value", "as published", "slack", "tighter", "slack"], rows));
     const last = run.curves.step[run.curves.step.length - 1];
     const [holds, violated] = ["holds", "violated"].map((word) => at(run, `train.theorems.${word}`, last));
     if (holds !== null) node.append(el("p", { class: "quiet" }, `${holds} statements hold at the last reading, ${violated || "none"} violated${run.regime ? `; the ${run.regime} regime` : ""}. surefoot certify lists every one with its hypotheses.`));

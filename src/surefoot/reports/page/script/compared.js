@@ -1,4 +1,4 @@
-// Accuracy against calibration error with intervals over the seeds, the Pareto front, and what temperature repairs.
+// Accuracy against calibration error with intervals over the seeds, the Pareto front, and what a temperature recalibrates.
 
 const SPOTS = [
   ["top center", -0.5, -1], ["bottom center", -0.5, 0], ["middle right", 0, -0.5], ["middle left", -1, -0.5],

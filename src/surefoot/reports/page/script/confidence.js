@@ -1,4 +1,4 @@
-// Figure 1 of Tan et al. (2026) for any two runs: how sure they are at the end, and how right.
+// Figure 1 of Tan et al. (2026) for any two runs: their confidence at the end, and their accuracy.
 
 const confidence = {
   id: "confidence", title: "Confidence",

@@ -33,7 +33,7 @@ function digits(value) {
   return (odd ? value.toExponential(1) : size >= 100 ? whole(value) : String(Number(value.toPrecision(3)))).replace(/-/g, "−");
 }
 
-/** A whole number with thin spaces between thousands. */
+/** An integer with thin spaces between thousands. */
 function whole(value) {
   return typeof value === "number" && Number.isFinite(value)
     ? String(Math.round(value)).replace(/\B(?=(\d{3})+$)/g, "\u2009") : "–";

@@ -103,7 +103,7 @@ const machine = {
     const grid = el("div", { class: "grid two" });
     const rooms = {};
     for (const [key, title, unit] of [
-      ["reliability", "Reliability", "15 bins of equal width; hatched: the gap"], ["margin", "Margins", "true logit less its best rival, 30 bins"],
+      ["reliability", "Reliability", "15 bins of equal width; hatched: the gap"], ["margin", "Margins", "true logit less that of the runner-up class, 30 bins"],
       ["confidence", "Confidence", "30 bins of equal width"], ["place", "Place on the trajectories", "ECE left, sharpness right"],
     ]) {
       const made = panel(title, unit);

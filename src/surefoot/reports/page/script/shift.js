@@ -1,4 +1,4 @@
-// When the world changes: measures against severity and by kind of corruption, and how well foreign data are told.
+// Distribution shift: measures against severity and by kind of corruption, and how well out-of-distribution data are told.
 
 const MEASURES = { ece: "ECE", accuracy: "accuracy", nll: "NLL, nats" };
 const SYMBOLS = { solid: "circle", dash: "square", dashdot: "diamond", longdash: "triangle-up" };
@@ -42,16 +42,16 @@ function drawKinds(room, entries, kinds, height) {
 
 const shift = {
   id: "shift", title: "Shift",
-  says: "When the world changes: corrupted and foreign images. Means over the seeds with 95 % bootstrap intervals; dotted with the temperature that was fitted on clean data.",
+  says: "Distribution shift: corrupted and out-of-distribution images. Means over the seeds with 95 % bootstrap intervals; dotted with the temperature that was fitted on clean data.",
   draw(node) {
     const { settings, kinds, sets } = state.data.shift;
-    if (!settings.length) { node.append(nothing("No finished run was read on corrupted or foreign images; add a table [shift] to the spec, with corruptions and ood.")); return; }
+    if (!settings.length) { node.append(nothing("No finished run was read on corrupted or out-of-distribution images; add a table [shift] to the spec, with corruptions and ood.")); return; }
     const entries = settings.filter((entry) => !state.hidden.has(entry.method));
     const few = entries.slice(0, LINES);
     node.append(el("div", { class: "controls" },
       switcher("Measure", [["ece", "ECE"], ["accuracy", "accuracy"], ["nll", "NLL"]], state.shifted, (key) => { state.shifted = key; redraw("shift"); }), legend()));
     if (!entries.length) { node.append(nothing("All settings that were read under shift are hidden.")); return; }
-    if (!kinds.length) node.append(nothing("Foreign sets alone were read; for corrupted images set shift.corruptions."));
+    if (!kinds.length) node.append(nothing("Out-of-distribution sets alone were read; for corrupted images set shift.corruptions."));
     else {
       const height = Math.max(300, Math.min(560, 70 + 22 * kinds.length));
       const first = panel("By severity", "mean over kinds of corruption; open, dotted: after temperature");
@@ -64,7 +64,7 @@ const shift = {
     node.append(table(heads, entries.slice(0, 100).map((entry) => [
       entry.label, `${entry.runs}${entry.left_out ? ` (${entry.left_out} left out)` : ""}`, plusMinus(entry.plain.mean.accuracy), plusMinus(entry.plain.mean.ece), plusMinus(entry.temperature.mean.ece), plusMinus(entry.plain.mean.nll), plusMinus(entry.auroc), ...sets.map((name) => plusMinus(entry.foreign[name])),
     ])), el("p", { class: "quiet" }, [
-      "Accuracy, ECE and NLL are means over kinds and severities; mean ± standard deviation over the seeds (ddof = 1). AUROC says how well the largest probability tells clean images from corrupted or foreign ones; 0.5 is chance.",
+      "Accuracy, ECE and NLL are means over kinds and severities; mean ± standard deviation over the seeds (ddof = 1). AUROC says how well the largest probability tells clean images from corrupted or out-of-distribution ones; 0.5 is chance.",
       entries.some((entry) => entry.temperature.mean.ece) || !kinds.length ? "" : "No validation set was held out, so no temperature was fitted; set data.val.",
       entries.length > few.length ? `The charts show the first ${few.length} of ${entries.length} settings.` : "",
     ].filter(Boolean).join(" ")));

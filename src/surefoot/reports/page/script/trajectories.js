@@ -72,7 +72,7 @@ function shades() {
 
 const trajectories = {
   id: "trajectories", title: "Trajectories",
-  says: "How right, how sure, how sharp and how far from the edge, over the steps. Training set solid, test set dotted.",
+  says: "Accuracy, confidence, sharpness and distance from the edge, over the steps. Training set solid, test set dotted.",
   draw(node) {
     const { groups, left, wrong } = bundles(visible());
     drawnPanels.length = 0;
