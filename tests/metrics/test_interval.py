@@ -283,9 +283,7 @@ def test_one_score_a_row_and_soft_labels():
         Predictions.from_probs(prob, happened),
         Predictions.from_confidence(prob, happened),
         Predictions.multilabel(prob.reshape(-1, 3), happened.reshape(-1, 3)),
-        Predictions.from_probs(
-            np.stack([1 - prob, prob], 1), np.stack([0.7 - 0.4 * happened, 0.3 + 0.4 * happened], 1)
-        ),
+        Predictions(np.stack([1 - prob, 1 + prob], 1), np.stack([0.7 - 0.4 * happened, 0.3 + 0.4 * happened], 1)),
     ):
         names = [name for name in metrics.registry.applicable(q) if name not in ("skce", "auroc_ovr")]
         values = {name: TABLE[name](q) for name in names}

@@ -25,6 +25,7 @@ from surefoot.posthoc import (
     Temperature,
     load,
 )
+from surefoot.posthoc.auto import _folds
 from surefoot.posthoc.linear import _GRID, odir
 from surefoot.posthoc.linear import Path as Minimiser
 
@@ -242,3 +243,94 @@ def test_threads_are_given_back():
             assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
+
+
+# --- weights, clusters and every form ---------------------------------------------------------------
+
+
+def clustered(seed, groups=60, size=10, k=3):
+    """Rows of a cluster share an error of the logits, so that they are no independent evidence."""
+    random = np.random.default_rng(seed)
+    z = 1.5 * random.normal(size=(groups * size, k))
+    owner = np.repeat(np.arange(groups), size)
+    labels = (z + random.normal(size=(groups, k))[owner] + random.gumbel(size=z.shape)).argmax(1)
+    order = random.permutation(len(z))
+    return Predictions(z[order], labels[order], clusters=owner[order])
+
+
+@pytest.mark.parametrize("folds", [2, 5])
+def test_folds_never_split_a_cluster(folds):
+    random = np.random.default_rng(0)
+    owner = random.choice(200, 3000, p=random.dirichlet(np.ones(200)))
+    labels = np.where(random.random(3000) < 0.7, owner % 3, random.integers(0, 3, 3000))
+    fold = _folds(labels, folds, 0, owner)
+    assert set(fold.tolist()) == set(range(folds))
+    assert all(len(np.unique(fold[owner == each])) == 1 for each in np.unique(owner))
+    sizes = np.bincount(fold)
+    assert sizes.max() < 1.15 * sizes.min()
+    for label in range(3):  # classes are spread
+        counts = np.bincount(fold[labels == label], minlength=folds)
+        assert counts.max() < 1.6 * counts.min()
+    assert (_folds(labels, folds, 0, owner) == fold).all()
+    assert (_folds(labels, folds, 1, owner) != fold).any()
+
+
+def test_the_fit_sees_whole_clusters():
+    """A calibrator that remembers clusters gains nothing out of fold, because no fold shares a cluster with it."""
+    p = clustered(0)
+
+    class Remembers(Identity):
+        learned = ("seen_",)
+
+        def _fit(self, p):
+            self.seen_ = np.unique(p.clusters)
+
+        def apply(self, p):
+            assert not np.isin(p.clusters, self.seen_).any() or len(p) == 600
+            return p
+
+    auto = Auto(candidates={"remembers": Remembers()}).fit(p)
+    assert auto.name_ == "none"
+    with pytest.raises(BadInput, match="at least 10 clusters for 5 folds; got 6"):
+        Auto().fit(clustered(0, 6))
+
+
+def test_standard_errors_are_over_clusters_and_weights():
+    p = clustered(1)
+    plain = Predictions(p.logits, p.labels)
+    candidates = {"temperature": Temperature()}
+    other = Auto(nested=False, candidates=candidates).fit(plain).scores_[0]
+    weights = np.random.default_rng(0).integers(1, 6, len(p))
+    heavy = Auto(nested=False, candidates=candidates).fit(Predictions(p.logits, p.labels, weights=weights)).scores_[0]
+    scaled = Auto(nested=False, candidates=candidates).fit(Predictions(p.logits, p.labels, weights=0.37 * weights))
+    assert heavy.gain_error != other.gain_error
+    assert scaled.scores_[0].gain_error == pytest.approx(heavy.gain_error, rel=1e-5)
+    assert scaled.scores_[0].gain == pytest.approx(heavy.gain, rel=1e-5)
+    # As clusters, copies of every row change neither the gain nor its error.
+    rows = np.repeat(np.arange(len(p)), 3)
+    copies = Predictions(plain.logits[rows], plain.labels[rows], clusters=rows)
+    again = Auto(nested=False, candidates=candidates).fit(copies).scores_[0]
+    assert again.gain_error == pytest.approx(other.gain_error, rel=0.15)
+    blind = Auto(nested=False, candidates=candidates).fit(Predictions(copies.logits, copies.labels)).scores_[0]
+    assert blind.gain_error < 0.7 * again.gain_error
+
+
+@pytest.mark.parametrize("metric", ["nll", "ece", "brier", "accuracy"])
+def test_every_form_has_a_choice(metric):
+    random = np.random.default_rng(0)
+    odds = random.normal(size=300)
+    happened = random.random(300) < 1 / (1 + np.exp(-odds))
+    prob = 1 / (1 + np.exp(-3 * odds))
+    for p in (
+        Predictions.from_probs(prob, happened),
+        Predictions.from_confidence(prob, happened, weights=random.uniform(0.5, 2, 300)),
+        Predictions.multilabel(prob.reshape(-1, 3), happened.reshape(-1, 3)),
+        Predictions(np.stack([0 * odds, 3 * odds], 1), np.stack([0.8 - 0.6 * happened, 0.2 + 0.6 * happened], 1)),
+    ):
+        auto = Auto(metric).fit(p)
+        after = auto.apply(p)
+        assert after.form == p.form
+        assert np.isfinite(auto.estimate_)
+        if metric == "nll":
+            assert auto.name_ != "none"
+            assert auto.estimate_ < auto.before_ - 0.05

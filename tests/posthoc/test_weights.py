@@ -1,5 +1,7 @@
 """Weights, soft labels, clusters and every form of predictions, through every calibrator."""
 
+import json
+
 import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
@@ -8,7 +10,7 @@ from sklearn.base import clone
 
 from surefoot import Predictions, metrics
 from surefoot.errors import BadInput
-from surefoot.posthoc import CALIBRATORS, Dirichlet, Matrix, Temperature, build_calibrator, load
+from surefoot.posthoc import CALIBRATORS, Auto, Dirichlet, Matrix, Temperature, build_calibrator, load
 
 from .test_calibrators import calibrated
 
@@ -211,3 +213,22 @@ def test_one_class_only():
     with pytest.raises(BadInput, match="it did not happen in all"):
         build_calibrator("platt").fit(Predictions.from_confidence([0.9, 0.8] * 20, [False] * 40))
     assert Temperature().fit(right).outcome_ == "separable"
+
+
+def test_a_saved_choice_knows_its_form(tmp_path):
+    auto = Auto(nested=False).fit(FORMS["confidence"])
+    assert auto.name_ != "none"
+    auto.save(tmp_path / "map.json")
+    again = load(tmp_path / "map.json")
+    expected = auto.apply(FORMS["confidence"]).confidence
+    np.testing.assert_array_equal(again.apply(FORMS["confidence"]).confidence, expected)
+    with pytest.raises(BadInput, match="another map calibrates"):
+        again.apply(FORMS["probability"])
+    document = json.loads((tmp_path / "map.json").read_text())
+    assert document["form"] == "confidence"
+    (tmp_path / "map.json").write_text(json.dumps({**document, "form": "rows"}))
+    with pytest.raises(BadInput, match="form must be a form of predictions; got 'rows'"):
+        load(tmp_path / "map.json")
+    del document["form"]
+    (tmp_path / "map.json").write_text(json.dumps(document))
+    np.testing.assert_array_equal(load(tmp_path / "map.json").apply(FORMS["confidence"]).confidence, expected)

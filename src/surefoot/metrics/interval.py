@@ -14,9 +14,9 @@ removes its bias, the error without that removal.
 
 `Interval.method` names the method used:
 
-- ECE, event ECE of two classes, adaptive ECE, MCE, RMSCE, the debiased ℓ2 error and KCE are functions of sums in bins. Their resamples are
-  normal bin sums with the covariance of the Poisson bootstrap (`surefoot.metrics.bin_noise`). The cost of a resample
-  does not depend on the number of rows.
+- ECE, event ECE of two classes, adaptive ECE, MCE, RMSCE, the debiased ℓ2 error and KCE are functions of sums in bins.
+  Their resamples are normal bin sums with the covariance of the Poisson bootstrap (`surefoot.metrics.bin_noise`). The
+  cost of a resample does not depend on the number of rows.
 - Means (NLL, Brier score, mean confidence) get Student's t interval.
 - Accuracy gets Wilson's interval; with clusters, weights or soft labels, Student's t interval.
 - The AUROC of misclassification gets DeLong's interval on the logit scale, if there are ten rows of either kind and no

@@ -11,11 +11,13 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from surefoot.errors import BadInput
+from surefoot.metrics.paired import standard_error
 from surefoot.metrics.registry import METRICS, higher_is_better, metrics_table
 from surefoot.posthoc.calibrator import Calibrator, Floats
 from surefoot.posthoc.identity import Identity
-from surefoot.posthoc.linear import SMALL
+from surefoot.posthoc.linear import SMALL, renumbered
 from surefoot.posthoc.registry import CALIBRATORS, build_calibrator
+from surefoot.posthoc.rows import class_counts, row_count
 from surefoot.predictions import Predictions
 from surefoot.threads import one_thread
 from surefoot.validation import check_int
@@ -31,8 +33,8 @@ _FEWEST = 2  # rows of every class that candidates after the first need
 # The loss of single rows, for metrics that are means over rows; other metrics are compared over folds.
 _ROW_LOSSES: dict[str, Callable[[Predictions], Floats]] = {
     "nll": lambda p: -p.log_true,
-    "brier": lambda p: p.squared_error,
-    "accuracy": lambda p: (~p.correct).astype(np.float64),
+    "brier": lambda p: p.squared_error if p.form == "classes" else p.squared_error / 2,
+    "accuracy": lambda p: 1.0 - p.correct.astype(np.float64),
 }
 
 
@@ -79,12 +81,13 @@ class Auto(Calibrator):
     lowest score wins. They also need two rows of every class. Tables are never chosen, because they overfit.
 
     Standard errors are over rows for ``"nll"``, ``"brier"`` and ``"accuracy"``, and over folds for any other metric. A
-    candidate that learns more numbers than there are rows is left out.
+    candidate that learns more numbers than there are rows is left out. Clusters of rows are never split by a fold, and
+    standard errors are then over clusters. A row of weight w is one row of the folds.
 
     Args:
         metric: name of the metric to improve, which needs a better direction; a proper score such as ``"nll"`` or
             ``"brier"`` is advised.
-        folds: number of folds of the cross-validation, at least 2; needs twice as many rows.
+        folds: number of folds of the cross-validation, at least 2; needs twice as many rows, or clusters.
         nested: also cross-validate the choice itself, at three times the work for five folds; this gives ``estimate_``.
         seed: seed of the folds, an integer of at least 0.
         candidates: calibrators by name; the first takes the place of the temperature in the rule above. None takes the
@@ -135,15 +138,17 @@ class Auto(Calibrator):
             self._fit_folds(p, folds)
 
     def _fit_folds(self, p: Predictions, folds: int) -> None:
-        if len(p) < 2 * folds:
-            raise BadInput(f"p must have at least {2 * folds} rows for {folds} folds; got {len(p)}")
-        fold = _folds(p.labels, folds, int(self.seed))
+        units, unit = (len(p), "rows") if p.clusters is None else (len(np.unique(p.clusters)), "clusters")
+        if units < 2 * folds:
+            raise BadInput(f"p must have at least {2 * folds} {unit} for {folds} folds; got {units}")
+        fold = _folds(p.labels, folds, int(self.seed), p.clusters)
         candidates, skipped = self._considered(len(p))
         mapped = _Mapped(p, candidates, fold)
         self.name_, ranked = _choose(mapped, range(folds), self.metric)
         left_out = [Candidate(name, np.nan, np.nan, np.nan, why) for name, why in skipped.items()]
         self.scores_ = ranked + left_out
         self.best_: Calibrator = clone(candidates[self.name_]).fit(p)
+        self.best_.form_ = self.form_
         self.before_ = float(metrics_table()[self.metric](p))
         self.estimate_ = _nested(mapped, folds, self.metric) if self.nested else None
 
@@ -211,9 +216,28 @@ def _checked(candidates: Any) -> dict[str, Calibrator]:
     return dict(candidates)
 
 
-def _folds(labels: NDArray[np.int64], folds: int, seed: int) -> NDArray[np.int64]:
-    """(n,) fold of each row; classes are spread evenly over the folds, so that rare classes are in most folds."""
+def _folds(
+    labels: NDArray[np.int64], folds: int, seed: int, clusters: NDArray[np.int64] | None = None
+) -> NDArray[np.int64]:
+    """(n,) fold of each row; classes are spread evenly over the folds, so that rare classes are in most folds.
+
+    Clusters are dealt to the folds as a whole: by their most frequent class, and the largest clusters first.
+    """
     random = np.random.default_rng(seed)
+    if clusters is not None:
+        owner, number = renumbered(clusters)
+        by_class, first, count = np.unique(
+            owner * (int(labels.max()) + 1) + labels, return_index=True, return_counts=True
+        )
+        # The last entry of each cluster in this order is its most frequent class.
+        order = np.lexsort((by_class, count, owner[first]))
+        last = np.append(np.flatnonzero(np.diff(owner[first][order])), len(order) - 1)
+        frequent = labels[first][order][last]
+        dealt = np.lexsort((random.permutation(number), -np.bincount(owner), frequent))
+        turn = np.arange(number) % (2 * folds)
+        fold = np.empty(number, np.int64)
+        fold[dealt] = np.where(turn < folds, turn, 2 * folds - 1 - turn)  # to and fro, for folds of equal size
+        return fold[owner]
     shuffled = random.permutation(len(labels))
     order = shuffled[np.argsort(labels[shuffled], kind="stable")]
     fold = np.empty(len(labels), np.int64)
@@ -253,17 +277,17 @@ class _Mapped:
         return mapped
 
 
-def _reason(candidate: Calibrator, name: str, first: bool, labels: NDArray[np.int64], classes: int) -> str | None:
+def _reason(candidate: Calibrator, name: str, first: bool, p: Predictions) -> str | None:
     """Why the candidate is left out of a choice on these rows."""
-    learns = candidate.number_of_parameters(classes)
-    if learns > len(labels):
-        return f"learns {learns:,} numbers from {len(labels):,} rows"
+    learns = candidate.number_of_parameters(p.classes)
+    if learns > len(p):
+        return f"learns {learns:,} numbers from {len(p):,} rows"
     if first:
         return None
     entry = CALIBRATORS.get(name)
-    if entry is not None and len(labels) < entry.auto_rows:
-        return f"needs {entry.auto_rows} rows to be safe; got {len(labels):,}"
-    count = np.bincount(labels, minlength=classes)
+    if entry is not None and len(p) < entry.auto_rows:
+        return f"needs {entry.auto_rows} rows to be safe; got {len(p):,}"
+    count = np.bincount(p.labels, minlength=p.classes) if p.soft_labels is None else class_counts(p)
     if count.min() < _FEWEST:
         return f"needs {_FEWEST} rows of every class to be safe; class {int(count.argmin())} has {int(count.min())}"
     return None
@@ -272,7 +296,10 @@ def _reason(candidate: Calibrator, name: str, first: bool, labels: NDArray[np.in
 def _choose(mapped: _Mapped, folds: Sequence[int], metric: str) -> tuple[str, list[Candidate]]:
     """The name of the chosen candidate on the rows of these folds, and all candidates, best first."""
     sign = -1.0 if higher_is_better(metric) else 1.0
-    labels = mapped.p.labels[np.isin(mapped.fold, list(folds))]
+    rows = mapped.rows(folds)
+    # The order of the rows out of fold: fold by fold.
+    joined = mapped.p.take(np.concatenate([np.flatnonzero(mapped.fold == test) for test in folds]))
+    units = _Units(joined) if metric in _ROW_LOSSES else None
     losses: dict[str, Floats] = {}
     scores: dict[str, float] = {}
     left_out: dict[str, str] = {}
@@ -281,19 +308,19 @@ def _choose(mapped: _Mapped, folds: Sequence[int], metric: str) -> tuple[str, li
     for name in order:
         why = None
         if name != "none":
-            why = _reason(mapped.candidates[name], name, name == first, labels, mapped.p.classes)
+            why = _reason(mapped.candidates[name], name, name == first, rows)
         parts = why or mapped.out_of_fold(name, folds)
         if isinstance(parts, str):
             left_out[name] = parts
             continue
-        losses[name], scores[name] = _losses(parts, metric, sign)
-    gains = {name: _gain(losses["none"], each) for name, each in losses.items()}
+        losses[name], scores[name] = _losses(parts, metric, sign, units)
+    gains = {name: _gain(losses["none"], each, units) for name, each in losses.items()}
     standing = "none"
     if first in losses and np.isfinite(scores[first]) and gains[first][0] > _FIRST * gains[first][1]:
         standing = first
     better = []
     for name in losses:
-        gain, error = _gain(losses[standing], losses[name])
+        gain, error = _gain(losses[standing], losses[name], units)
         if name not in ("none", first) and np.isfinite(scores[name]) and gain > _LATER * error:
             better.append(name)
     name = min([standing, *better], key=lambda each: scores[each])
@@ -302,21 +329,40 @@ def _choose(mapped: _Mapped, folds: Sequence[int], metric: str) -> tuple[str, li
     return name, ranked + [Candidate(each, np.nan, np.nan, np.nan, why) for each, why in left_out.items()]
 
 
-def _losses(parts: list[Predictions], metric: str, sign: float) -> tuple[Floats, float]:
+class _Units:
+    """Weights and clusters of rows, for means and standard errors of their losses."""
+
+    def __init__(self, p: Predictions) -> None:
+        self.weights, self.plain = p.weights, p.weights is None and p.clusters is None
+        self.owner = None if p.clusters is None else renumbered(p.clusters)[0]
+
+    def mean(self, values: Floats) -> float:
+        return float(values.mean() if self.weights is None else np.average(values, weights=self.weights))
+
+    def error(self, values: Floats) -> float:
+        if self.plain:
+            return float(values.std(ddof=1) / len(values) ** 0.5)
+        weighted = values if self.weights is None else values * self.weights
+        return standard_error(weighted, self.weights, self.owner)[0]
+
+
+def _losses(parts: list[Predictions], metric: str, sign: float, units: _Units | None) -> tuple[Floats, float]:
     """The loss of every row out of fold, or of every fold, and their mean over rows; lower is better."""
-    if metric in _ROW_LOSSES:
+    if units is not None:
         losses = np.concatenate([_ROW_LOSSES[metric](part) for part in parts])
-        return losses, float(losses.mean()) if sign > 0 else float(losses.mean()) - 1.0
+        return losses, units.mean(losses) if sign > 0 else units.mean(losses) - 1.0
     losses = np.array([sign * float(metrics_table()[metric](part)) for part in parts])
-    return losses, float(np.average(losses, weights=[len(part) for part in parts]))
+    return losses, float(np.average(losses, weights=[row_count(part) for part in parts]))
 
 
-def _gain(before: Floats, after: Floats) -> tuple[float, float]:
+def _gain(before: Floats, after: Floats, units: _Units | None) -> tuple[float, float]:
     """The mean of ``before`` − ``after``, and its standard error; 0 where it is infinite."""
     with np.errstate(invalid="ignore"):
         gains = np.where(after == before, 0.0, before - after)  # infinite before and after: no gain
-    error = float(gains.std(ddof=1) / len(gains) ** 0.5) if np.isfinite(gains).all() else 0.0
-    return float(gains.mean()), error
+    if units is None:
+        error = float(gains.std(ddof=1) / len(gains) ** 0.5) if np.isfinite(gains).all() else 0.0
+        return float(gains.mean()), error
+    return units.mean(gains), units.error(gains) if np.isfinite(gains).all() else 0.0
 
 
 def _nested(mapped: _Mapped, folds: int, metric: str) -> float:
@@ -331,9 +377,10 @@ def _nested(mapped: _Mapped, folds: int, metric: str) -> float:
             name = _choose(mapped, others, metric)[0]
         else:  # one other fold, which is halved
             half = mapped.rows(others)
-            name = _choose(_Mapped(half, mapped.candidates, np.arange(len(half)) % 2), range(2), metric)[0]
+            each = np.arange(len(half)) if half.clusters is None else renumbered(half.clusters)[0]
+            name = _choose(_Mapped(half, mapped.candidates, each % 2), range(2), metric)[0]
         fitted = mapped.fitted(name, others)
         rows = mapped.rows([test])
         values.append(float(measure(rows if isinstance(fitted, str) else fitted.apply(rows))))
-        sizes.append(len(rows))
+        sizes.append(row_count(rows))
     return float(np.average(values, weights=sizes))

@@ -66,6 +66,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     added: ClassVar[dict[str, Any]] = {}
     reads_logits: ClassVar[bool] = False
     uniform_: float = 0.0
+    form_: str | None = None
 
     def __init__(self, scores: str = "logits") -> None:
         self.scores = scores
@@ -137,9 +138,10 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         # The fit works on a copy: a fit that fails keeps the learned numbers of the earlier fit.
         fitted = copy.copy(self)
         fitted.uniform_ = 1 / (row_count(p) + 1) if getattr(self, "mixed", False) else 0.0
+        fitted.form_ = given.form
         fitted._fit(p)
         fitted.classes_, fitted.n_, fitted.kind_ = np.arange(p.classes), len(p), p.scores
-        fitted.names_, fitted.form_ = p.names, given.form
+        fitted.names_ = p.names
         self.__dict__.update(fitted.__dict__)
         return self
 
@@ -181,7 +183,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         if p.classes != len(self.classes_):
             raise BadInput(f"p has {p.classes} classes; {self.method} was fitted on {len(self.classes_)}")
-        form = getattr(self, "form_", None)
+        form = self.form_
         if form is not None and (form == "confidence") != (p.form == "confidence"):
             known = ("probabilities of events", "confidences of predictions")
             raise BadInput(

@@ -51,7 +51,7 @@ def write_calibrator(calibrator: Calibrator, path: Path) -> None:
         "learned": learned,
         "n": int(calibrator.n_),
         "names": None if calibrator.names_ is None else list(calibrator.names_),
-        "form": getattr(calibrator, "form_", None),
+        "form": calibrator.form_,
     }
     with replace_file(path) as stream:
         stream.write(json.dumps(document, indent=1, allow_nan=False).encode() + b"\n")
