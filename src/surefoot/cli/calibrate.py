@@ -11,10 +11,14 @@ from surefoot.cli import columns
 from surefoot.cli.terminal import check_figure, check_folder, progress_bar, terminal
 
 if TYPE_CHECKING:
-    from surefoot.posthoc import Calibrator, Comparison
+    from rich.table import Table
+
+    from surefoot.posthoc import ByGroup, Calibrator, Comparison, PriorShift
     from surefoot.predictions import Predictions
 
 __all__ = ["calibrate"]
+
+_SHOWN = 20  # groups in the terminal
 
 
 def calibrate(
@@ -27,6 +31,16 @@ def calibrate(
     ],
     method: Annotated[str | None, typer.Option(help="auto, or the name of a calibrator.", show_default="auto")] = None,
     metric: Annotated[str | None, typer.Option(help="Metric that auto improves.", show_default="nll")] = None,
+    by: Annotated[
+        str | None,
+        typer.Option("--by", metavar="COLUMN", help="An offset for each group, shrunk; method temperature or platt."),
+    ] = None,
+    to_prior: Annotated[
+        str | None,
+        typer.Option(
+            "--to-prior", metavar="SHARES|em|bbse", help="Class shares to expect: cat=.2,dog=.8, or estimated."
+        ),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="OUT.csv|npz|parquet", help="Write calibrated TEST.")
     ] = None,
@@ -60,9 +74,11 @@ def calibrate(
     """Choose the best calibrator on VAL, measure its effect on TEST, and write calibrated predictions."""
     from surefoot.errors import BadInput
     from surefoot.metrics.reliability import reliability
-    from surefoot.posthoc import Auto, build_calibrator, check_splits, compare, load
+    from surefoot.posthoc import Auto, ByGroup, PriorShift, build_calibrator, check_splits, compare, load
     from surefoot.posthoc.auto import check_metric
     from surefoot.posthoc.calibrator import check_names
+    from surefoot.posthoc.groups import check_base
+    from surefoot.posthoc.prior import parse_prior
     from surefoot.predictions import Predictions
     from surefoot.reports.recalibration import choice_sentence, fit_warnings, markup, outcome_sentences
     from surefoot.text import plain
@@ -85,15 +101,26 @@ def calibrate(
             "--metric": metric,
             "--val-split": val_split,
             "--val-used-for-selection": val_used_for_selection,
+            "--by": by,
+            "--to-prior": to_prior,
         }
         _check_nothing_to_fit(val, [option for option, given in fits.items() if given])
-    method, metric = "auto" if method is None else method, "nll" if metric is None else metric
+    if by is not None and to_prior is not None:
+        raise BadInput(
+            "--by and --to-prior do not go together; calibrate by group first, then its output to the shares"
+        )
+    asked, method, metric = method, "auto" if method is None else method, "nll" if metric is None else metric
     check_metric(metric)
+    prior = None if to_prior is None else parse_prior(to_prior)
     chosen: Calibrator = Auto(metric, seed=seed) if method == "auto" else build_calibrator(method)
     wanted = columns.arguments(label, prob, logit, confidence, correct, weight, cluster, positive, names, ignore_index)
     wanted["kind"] = columns.kind(probs, logits)
+    wanted["by"] = () if by is None else (by,)
     before = Predictions.load(test, split=test_split, **wanted)
+    if by is not None:
+        chosen = ByGroup(check_base(asked or ("platt" if before.classes == 2 else "temperature")), by, seed=seed)
     calibrator: Calibrator
+    shift: PriorShift | None = None
     warnings: list[str] = []
     if learned:
         calibrator = load(val)
@@ -106,10 +133,17 @@ def calibrate(
         with progress_bar("choosing a calibrator" if method == "auto" else "fitting"):
             calibrator = chosen.fit(held_out)
         warnings += fit_warnings(calibrator)
+        shift = None if prior is None else PriorShift(prior, seed).fit(calibrator.apply(held_out))
     after = calibrator.apply(before)
+    if shift is not None:
+        shares = _shares(shift, after)
+        after = shift.apply(after)
     with progress_bar("comparing") as report:
         comparison = compare(before, after, seed=seed, progress=report)
-    sentences = [choice_sentence(calibrator), *outcome_sentences(comparison), *(f"Beware: {w}" for w in warnings)]
+    about = calibrator.sentences if isinstance(calibrator, ByGroup) else [choice_sentence(calibrator)]
+    if shift is not None:
+        about.append(_prior_sentence(shares))
+    sentences = [*about, *outcome_sentences(comparison), *(f"Beware: {w}" for w in warnings)]
     if out is not None:
         after.save(out)
     if saved is not None:
@@ -120,7 +154,8 @@ def calibrate(
         panels = [(f"{plain(test.name)}: before", reliability(before, bins)), ("after", reliability(after, bins))]
         save_figure(panels, figure, markup(comparison, sentences))
     if as_json:
-        typer.echo(_json(calibrator, comparison, warnings))
+        more = {} if shift is None else {"prior": shares}
+        typer.echo(_json(calibrator, comparison, warnings, more))
         return
     _print(before, plain(test.name), calibrator, comparison, sentences)
     for what, path in (("calibrated predictions", out), ("calibrator", saved), ("figure", figure)):
@@ -148,11 +183,35 @@ def _check_nothing_to_fit(val: Path, options: list[str]) -> None:
         )
 
 
-def _json(calibrator: Calibrator, comparison: Comparison, warnings: list[str]) -> str:
+def _shares(shift: PriorShift, p: Predictions) -> dict[str, Any]:
+    """The class shares of VAL and the new ones, by class."""
+    names = [str(name) for name in (range(p.classes) if p.names is None else p.names)]
+    return {
+        "method": shift.prior if isinstance(shift.prior, str) else "given",
+        "validation": dict(zip(names, shift.shares_.tolist(), strict=True)),
+        "new": dict(zip(names, shift.estimate(p).tolist(), strict=True)),
+    }
+
+
+def _prior_sentence(shares: dict[str, Any]) -> str:
+    from surefoot.text import plain
+
+    old, new = shares["validation"], shares["new"]
+    moved = sorted(old, key=lambda name: -abs(new[name] - old[name]))
+    shown = ", ".join(f"{plain(name)} from {old[name]:.1%} to {new[name]:.1%}" for name in moved[:5])
+    more = f" and {len(moved) - 5} more classes" if len(moved) > 5 else ""
+    how = "as given" if shares["method"] == "given" else f"as estimated by {shares['method'].upper()} on TEST"
+    return (
+        f"Class shares move {how}: {shown}{more}. This is right only if each class looks the same as in VAL and only "
+        "the shares differ."
+    )
+
+
+def _json(calibrator: Calibrator, comparison: Comparison, warnings: list[str], more: dict[str, Any]) -> str:
     import dataclasses
     import json
 
-    from surefoot.posthoc import Auto
+    from surefoot.posthoc import Auto, ByGroup
     from surefoot.text import plain_json
 
     used = calibrator.best_ if isinstance(calibrator, Auto) else calibrator
@@ -167,7 +226,11 @@ def _json(calibrator: Calibrator, comparison: Comparison, warnings: list[str]) -
         "impossible": {"before": comparison.impossible_before, "after": comparison.impossible_after},
         "changes": {c.metric: {**vars(c), "verdict": c.verdict} for c in comparison.changes},
         "warnings": warnings,
+        **more,
     }
+    if isinstance(calibrator, ByGroup):
+        values["by"] = calibrator.by
+        values["groups"] = [{**vars(gain), "verdict": gain.verdict} for gain in calibrator.gains_]
     if isinstance(calibrator, Auto):
         values["candidates"] = [dataclasses.asdict(c) for c in calibrator.scores_]
         values["nested estimate"] = calibrator.estimate_
@@ -180,7 +243,7 @@ def _print(
     from rich.table import Table
     from rich.text import Text
 
-    from surefoot.posthoc import Auto
+    from surefoot.posthoc import Auto, ByGroup
     from surefoot.reports.recalibration import shift, span
     from surefoot.text import number, plain
 
@@ -199,6 +262,9 @@ def _print(
                 table.add_row(c.name, number(c.score), f"{c.gain:+.4f} ± {c.gain_error:.4f}", chosen)
         console.print(table)
         console.print()
+    if isinstance(calibrator, ByGroup) and calibrator.gains_:
+        console.print(_group_table(calibrator))
+        console.print()
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("metric", "before", "after", "change", f"{comparison.level:.0%} interval", ""):
         table.add_column(heading, justify="left" if heading in ("metric", "") else "right")
@@ -209,3 +275,30 @@ def _print(
     console.print()
     for sentence in sentences:
         console.print(Text(sentence))
+
+
+def _group_table(calibrator: ByGroup) -> Table:
+    """Offset and gain of each group; of many groups, those with the largest gains and losses."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from surefoot.text import plain
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in (plain(calibrator.by), "n", "offset", "alone", "gain in nats", ""):
+        table.add_column(heading, justify="left" if heading in (plain(calibrator.by), "") else "right")
+    order = sorted(calibrator.gains_, key=lambda gain: -abs(gain.gain or 0.0))[:_SHOWN]
+    for gain in (gain for gain in calibrator.gains_ if gain in order):
+        known = gain.gain is not None and gain.gain_error is not None
+        table.add_row(
+            Text(plain(gain.value)),
+            f"{gain.n:,}",
+            f"{gain.offset:+.3f}",
+            f"{gain.separate:+.3f} ± {gain.error:.3f}",
+            f"{gain.gain:+.4f} ± {gain.gain_error:.4f}" if known else "too few rows",
+            gain.verdict,
+        )
+    hidden = len(calibrator.gains_) - len(order)
+    if hidden:
+        table.add_row(Text(f"… {hidden} more", style="dim"))
+    return table

@@ -247,7 +247,7 @@ class Groups:
             table.add_row(Text(f"  {first}", style=style), *(Text(cell, style=style) for cell in rest))
         console.print(table)
         if hidden:
-            console.print(f"{_count(hidden, 'more group')} {_be(hidden)} not shown; to_dict() has all of them.")
+            console.print(f"{_count(hidden, 'more group')} {_be(hidden)} not shown; the JSON output lists all of them.")
 
     def _fitting(self, width: int) -> list[int]:
         """The columns that fit a terminal: accuracy goes first, then the intervals other than the gap's."""

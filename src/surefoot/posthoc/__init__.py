@@ -9,9 +9,11 @@ from surefoot.posthoc.compare import Change, Comparison, check_splits, compare
 from surefoot.posthoc.ensemble import EnsembleTemperature
 from surefoot.posthoc.files import load
 from surefoot.posthoc.gain import recalibration_gain
+from surefoot.posthoc.groups import ByGroup, GroupGain
 from surefoot.posthoc.identity import Identity
 from surefoot.posthoc.linear import Dirichlet, Matrix, Vector
 from surefoot.posthoc.ovr import Beta, Platt
+from surefoot.posthoc.prior import PriorShift
 from surefoot.posthoc.registry import CALIBRATORS, build_calibrator
 from surefoot.posthoc.structured import StructuredMatrix, StructuredVector
 from surefoot.posthoc.tables import BBQ, Histogram, Isotonic
@@ -22,18 +24,21 @@ __all__ = [
     "CALIBRATORS",
     "Auto",
     "Beta",
+    "ByGroup",
     "Calibrator",
     "Candidate",
     "Change",
     "Comparison",
     "Dirichlet",
     "EnsembleTemperature",
+    "GroupGain",
     "Histogram",
     "Identity",
     "Isotonic",
     "Matrix",
     "NotFitted",
     "Platt",
+    "PriorShift",
     "StructuredMatrix",
     "StructuredVector",
     "Temperature",

@@ -11,10 +11,11 @@ import numpy as np
 from surefoot.errors import BadInput
 from surefoot.files import replace_file
 from surefoot.posthoc.calibrator import Calibrator
+from surefoot.posthoc.groups import ByGroup
 from surefoot.posthoc.registry import CALIBRATORS
 from surefoot.validation import as_path, check_int
 
-__all__ = ["load", "write_calibrator"]
+__all__ = ["load", "write_by_group", "write_calibrator"]
 
 _MOST_BYTES = 1 << 30
 _MOST_CLASSES = 10_000_000
@@ -36,13 +37,34 @@ def write_calibrator(calibrator: Calibrator, path: Path) -> None:
     calibrator.check_fitted()
     if calibrator.method not in CALIBRATORS:
         raise BadInput(f"a calibrator of type {type(calibrator).__name__} cannot be saved; save the one it chose")
+    _write(_document(calibrator), path)
+
+
+def write_by_group(calibrator: ByGroup, path: Path) -> None:
+    """Write a fitted `ByGroup`, with the map of all rows inside; a failed write leaves no partial file.
+
+    Args:
+        calibrator: the fitted calibrator.
+        path: the file to write or replace.
+
+    Raises:
+        BadInput: when the learned numbers are not finite.
+        NotFitted: when the calibrator is not fitted.
+        StorageFault: when the file system refuses the write.
+    """
+    calibrator.check_fitted()
+    inside = {"groups": list(calibrator.values_), "base": _document(calibrator.base_)}
+    _write(_document(calibrator) | inside, path)
+
+
+def _document(calibrator: Calibrator) -> dict[str, Any]:
     learned = {name: np.asarray(getattr(calibrator, name)).tolist() for name in calibrator.learned}
     try:
         for name, value in learned.items():
             _number(name, value)
     except ValueError as error:
         raise BadInput(f"what {calibrator.method} learned cannot be saved: {error}; fit it on other rows") from error
-    document = {
+    return {
         "surefoot calibrator": 1,
         "method": calibrator.method,
         "kind": calibrator.kind_,
@@ -53,6 +75,9 @@ def write_calibrator(calibrator: Calibrator, path: Path) -> None:
         "names": None if calibrator.names_ is None else list(calibrator.names_),
         "form": calibrator.form_,
     }
+
+
+def _write(document: dict[str, Any], path: Path) -> None:
     with replace_file(path) as stream:
         stream.write(json.dumps(document, indent=1, allow_nan=False).encode() + b"\n")
 
@@ -99,9 +124,11 @@ def load(path: Any) -> Calibrator:
 def _read(document: dict[str, Any]) -> Calibrator:
     known = {name: entry for name, entry in CALIBRATORS.items() if not entry.fixed}  # settings stand beside the name
     entry = known.get(document["method"])
-    if entry is None:
-        raise ValueError(f"unknown method {document['method']!r}; known are {', '.join(known)}")
-    kind: type[Calibrator] = entry.resolve()
+    kind: type[Calibrator] = ByGroup
+    if document["method"] != ByGroup.method:
+        if entry is None:
+            raise ValueError(f"unknown method {document['method']!r}; known are {', '.join(known)}")
+        kind = entry.resolve()
     calibrator = kind()
     settings, learned = document["settings"], document["learned"]
     if not isinstance(settings, dict) or not isinstance(learned, dict):
@@ -128,8 +155,21 @@ def _read(document: dict[str, Any]) -> Calibrator:
         raise ValueError(f"form must be a form of predictions; got {calibrator.form_!r}")
     if calibrator.kind_ not in (None, "logits", "probs"):
         raise ValueError(f"kind must be 'logits' or 'probs'; got {calibrator.kind_!r}")
+    if isinstance(calibrator, ByGroup):
+        _read_groups(calibrator, document)
     calibrator.check_learned()
     return calibrator
+
+
+def _read_groups(calibrator: ByGroup, document: dict[str, Any]) -> None:
+    values, base = document["groups"], document["base"]
+    if not isinstance(values, list) or not all(isinstance(v, str) for v in values) or len(set(values)) < len(values):
+        raise ValueError("groups must be a list of different names")
+    if not isinstance(base, dict) or base.get("method") != calibrator.calibrator:
+        raise ValueError(f"base must be the {calibrator.calibrator} map of all rows")
+    calibrator.values_, calibrator.base_, calibrator.gains_ = tuple(values), _read(base), []
+    if len(calibrator.base_.classes_) != len(calibrator.classes_):
+        raise ValueError("base must have the same number of classes")
 
 
 def _number(name: str, value: Any) -> Any:
