@@ -84,12 +84,13 @@ class PriorShift(Calibrator):
             )
         check_int("seed", self.seed, 0)
 
-    def fit(self, X: Any, y: Any = None) -> PriorShift:  # noqa: N803
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> PriorShift:  # noqa: N803
         """Learn the class shares and the confusion matrix of the validation rows.
 
         Args:
             X: `Predictions`, or an array (n, k) of scores.
             y: (n,) labels for an array.
+            sample_weight: (n,) weights of the rows of an array, or None.
 
         Returns:
             The calibrator itself.
@@ -100,7 +101,7 @@ class PriorShift(Calibrator):
         """
         if isinstance(X, Predictions) and X.form in ("multilabel", "confidence"):
             raise BadInput(f"prior shift needs predictions of classes; got {X.form} predictions, which have no shares")
-        super().fit(X, y)
+        super().fit(X, y, sample_weight)
         return self
 
     def _fit(self, p: Predictions) -> None:
