@@ -145,7 +145,8 @@ def calibrate(
         about.append(_prior_sentence(shares))
     sentences = [*about, *outcome_sentences(comparison), *(f"Beware: {w}" for w in warnings)]
     if out is not None:
-        after.save(out)
+        # Probabilities stay probabilities, whatever the calibrator computes with.
+        (after.with_scores(after.probs, "probs") if before.scores == "probs" else after).save(out)
     if saved is not None:
         calibrator.save(saved)
     if figure is not None:

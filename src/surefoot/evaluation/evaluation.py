@@ -139,7 +139,7 @@ class Evaluation:
             table.add_row(metric, value, span, Text(note, style="dim"))
         console.print(table)
         console.print()
-        console.print(terminal_diagram(self.reliability), soft_wrap=True)
+        console.print(terminal_diagram(self.reliability, event=self.verdict.event), soft_wrap=True)
         if self.grouped is not None:
             self.grouped.print_to(console)
             console.print()
@@ -265,7 +265,7 @@ def _note(facts: dict[str, Any]) -> str:
     return "; ".join([*parts, *(str(facts[name]) for name in ("unit", "estimator") if name in facts)])
 
 
-def terminal_diagram(diagram: Reliability, width: int = _WIDTH) -> Text:
+def terminal_diagram(diagram: Reliability, width: int = _WIDTH, event: str = "top") -> Text:
     """A reliability diagram for the terminal, one line per bin, from the table behind the numbers.
 
     Bars show the accuracy, marks the mean confidence. A bin outside its consistency band is red.
@@ -274,7 +274,8 @@ def terminal_diagram(diagram: Reliability, width: int = _WIDTH) -> Text:
 
     table = diagram.table
     text = Text()
-    text.append(f"{'confidence':^16}{'n':>10}  {'accuracy ▉  confidence ┃':<{width + 2}}  gap\n", style="bold")
+    said, happened = ("confidence", "accuracy") if event in ("top", "given") else ("probability", "share")
+    text.append(f"{said:^16}{'n':>10}  {f'{happened} ▉  {said} ┃':<{width + 2}}  gap\n", style="bold")
     for index, count in enumerate(table.count.tolist()):
         bracket = "(" if index and diagram.binning == "width" else "["
         text.append(f"{bracket}{table.lower[index]:.4f}, {table.upper[index]:.4f}]".center(16))
