@@ -8,6 +8,7 @@ from surefoot.posthoc import Vector, load
 
 from ..conftest import surefoot
 from ..posthoc.test_calibrators import calibrated
+from ..posthoc.test_weights import forms
 from .test_evaluate import output
 
 
@@ -162,3 +163,29 @@ def test_the_table_shows_the_metric_as_it_is(files):
     text = output("calibrate", files / "val.csv", files / "test.csv", "--metric", "skce")
     table = [line.split() for line in text.split("\n\n")[1].split("\n")[1:]]
     assert any(len(row) > 1 and row[1].startswith("-") for row in table)
+
+
+@pytest.mark.usefixtures("few_resamples")
+@pytest.mark.parametrize("form", ["classes", "soft labels", "positions", "probability", "multilabel", "confidence"])
+@pytest.mark.parametrize("method", ["auto", "beta", "temperature"])
+def test_every_form_goes_through_files(tmp_path, form, method):
+    """The numbers of the command are those of the library, and the result keeps form, weights and clusters."""
+    suffix = "npz" if form == "soft labels" else "csv"
+    val, test = forms(seed=0)[form], forms(seed=1)[form]
+    paths = [tmp_path / f"{name}.{suffix}" for name in ("val", "test", "out")]
+    val.save(paths[0])
+    test.save(paths[1])
+    saved, figure = tmp_path / "map.json", tmp_path / "both.svg"
+    arguments = (*paths[:2], "--method", method, "--json", "--out", paths[2], "--calibrator", saved, "--figure", figure)
+    found = json.loads(output("calibrate", *arguments))
+    before, after = Predictions.load(paths[1]), Predictions.load(paths[2])
+    assert after.form == before.form == test.form
+    for column in ("labels", "weights", "clusters", "soft_labels"):
+        np.testing.assert_array_equal(getattr(after, column), getattr(before, column))
+    np.testing.assert_allclose(load(saved).apply(before).as_classes().probs, after.as_classes().probs, atol=1e-12)
+    assert found["changes"]["nll"]["after"] == pytest.approx(float(metrics.nll(after)), rel=1e-9)
+    assert found["changes"]["nll"]["before"] == pytest.approx(float(metrics.nll(before)), rel=1e-9)
+    assert found["changes"]["nll"]["after"] < found["changes"]["nll"]["before"]
+    assert figure.exists()
+    text = output("calibrate", saved, paths[1])
+    assert "NLL goes from" in text

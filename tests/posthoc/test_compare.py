@@ -317,3 +317,16 @@ def test_splits_of_clusters_and_weights():
     small = calibrated(600, 2, 0), calibrated(600, 2, 4)
     heavy = [carrying(p, np.where(p.labels == index, 30, 25)) for index, p in enumerate(small)]
     assert not any(differ in said for said in check_splits(*heavy))
+
+
+@pytest.mark.parametrize("name", ["smooth_ece", "classwise_ece"])
+def test_the_bootstrap_draws_whole_clusters(name):
+    """Copies of rows as clusters give the interval of the rows; without clusters it is narrower."""
+    once = compare(*of_form("classes", np.arange(400)), metrics=[name], resamples=200)[name]
+    rows = np.repeat(np.arange(400), 6)
+    before, after = of_form("classes", rows)
+    blind = compare(before, after, metrics=[name], resamples=200)[name]
+    found = compare(carrying(before, None, rows), carrying(after, None, rows), metrics=[name], resamples=200)[name]
+    assert found.method == "bootstrap"
+    assert found.high - found.low == pytest.approx(once.high - once.low, rel=0.3)
+    assert blind.high - blind.low < 0.65 * (found.high - found.low)

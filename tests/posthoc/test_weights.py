@@ -1,6 +1,8 @@
 """Weights, soft labels, clusters and every form of predictions, through every calibrator."""
 
 import json
+import runpy
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -232,3 +234,11 @@ def test_a_saved_choice_knows_its_form(tmp_path):
     del document["form"]
     (tmp_path / "map.json").write_text(json.dumps(document))
     np.testing.assert_array_equal(load(tmp_path / "map.json").apply(FORMS["confidence"]).confidence, expected)
+
+
+def test_the_example_of_boosted_trees(capsys):
+    runpy.run_path(str(Path(__file__).parents[2] / "examples" / "boosted_trees.py"), run_name="__main__")
+    said = capsys.readouterr().out
+    assert [line.split()[-1] for line in said.splitlines()[1:4]] == ["better"] * 3
+    assert "pipeline and predictions differ by at most" in said
+    assert float(said.split()[-1]) < 1e-12

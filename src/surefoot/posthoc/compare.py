@@ -26,6 +26,7 @@ from surefoot.metrics.registry import Metric, applicable, higher_is_better, metr
 from surefoot.metrics.scores import accuracy, brier, mean_confidence, nll
 from surefoot.posthoc.rows import class_counts, row_count, row_weights
 from surefoot.predictions import Predictions, check_predictions
+from surefoot.threads import one_thread
 from surefoot.validation import check_fraction, check_int
 
 __all__ = ["Change", "Comparison", "check_splits", "compare"]
@@ -213,15 +214,18 @@ def compare(
     if unknown:
         raise BadInput(f"metrics must be among {', '.join(table)}; got {unknown[0]!r}")
     chosen = {name: table[name] for name in metrics}
-    first, second = {n: m(before) for n, m in chosen.items()}, {n: m(after) for n, m in chosen.items()}
+    with one_thread(len(before) >= _MANY):
+        first, second = {n: m(before) for n, m in chosen.items()}, {n: m(after) for n, m in chosen.items()}
     check_int("seed", seed, 0)
-    tests = {name: _test(metric, before, after, level, seed) for name, metric in chosen.items()}
+    with one_thread(len(before) >= _MANY):
+        tests = {name: _test(metric, before, after, level, seed) for name, metric in chosen.items()}
     differences = {name: _difference(second[name], first[name]) for name in chosen}
     # Nothing is known of an infinite change, so nothing is drawn for it.
     rest = {n: m for n, m in chosen.items() if tests[n] is None and np.isfinite(differences[n])}
     draws = _bootstrap(rest, before, after, count, seed, progress)
-    intervals_before = intervals(chosen, before, level, seed, resamples, first)
-    intervals_after = intervals(chosen, after, level, seed, resamples, second)
+    with one_thread(len(before) >= _MANY):
+        intervals_before = intervals(chosen, before, level, seed, resamples, first)
+        intervals_after = intervals(chosen, after, level, seed, resamples, second)
     if progress is not None:
         progress(count, count)
     tails = [(1 - level) / 2, (1 + level) / 2]
@@ -252,6 +256,8 @@ _SCORES: dict[Any, Callable[[Predictions], Any]] = {
     brier: lambda p: p.squared_error if p.form == "classes" else p.squared_error / 2,
 }
 _FEWEST_TESTED = 2  # a test needs two rows
+# From so many rows on, all linear algebra is of small matrices: threads would only wait for one another.
+_MANY = 1 << 13
 _MOST_BINS = 500  # of a test
 
 
@@ -374,7 +380,7 @@ def check_splits(val: Predictions, test: Predictions, used_before: bool = False)
                 f"The labels of the two sets are distributed differently (chi-squared test, p = {p_value:.1e}): a "
                 "calibrator learned on one need not hold on the other."
             )
-    right = np.array([_hits(val) * share_val, _hits(test) * share_test])
+    right = np.array([_hits(val, _right(val)) * share_val, _hits(test, test.correct) * share_test])
     shares = right[:, 0] / right.sum(axis=1)
     if shares[0] > shares[1] and right.sum(axis=0).all():
         p_value = float(chi2_contingency(right).pvalue)
@@ -401,8 +407,17 @@ def _independent(p: Predictions) -> float:
     return min(1.0, units / row_count(p))
 
 
-def _hits(p: Predictions) -> NDArray[np.float64]:
+def _hits(p: Predictions, right: NDArray[Any]) -> NDArray[np.float64]:
     """(2,) weight of the rows that are predicted right, and of the other rows."""
     weights = row_weights(p)
-    hits = float(p.correct.sum() if weights is None else weights @ p.correct)
+    hits = float(right.sum() if weights is None else weights @ right)
     return np.array([hits, row_count(p) - hits])
+
+
+def _right(p: Predictions) -> NDArray[Any]:
+    """`Predictions.correct` of rows of which nothing else is needed: exponentials would be computed in vain."""
+    if p.form != "classes" or p.scores != "logits" or p.soft_labels is not None:
+        return p.correct
+    blocks = [rows for part in p.parts() for rows in part]
+    out = np.empty((max(rows.stop - rows.start for rows in blocks), p.classes))
+    return np.concatenate([p.logit_block(rows, out).argmax(axis=1) == p.labels[rows] for rows in blocks])
