@@ -116,6 +116,15 @@ def test_it_says_where_it_pays():
     assert few.gains_[2].verdict == "undecided"
 
 
+def test_gains_are_of_rows_outside_of_the_fit():
+    """Offsets of equal groups cannot pay on new rows; on the rows of the fit they always seem to."""
+    gains = []
+    for seed in range(10):
+        p = binary([2.0, -2.0] + [0.0] * 10, [60] * 12, seed)
+        gains += [gain.gain for gain in ByGroup("platt", by="g", seed=seed).fit(p).gains_[2:]]
+    assert np.mean(gains) < -0.002
+
+
 def test_clusters_make_offsets_less_certain():
     """Ten copies of each row: with clusters, offsets and gains are as uncertain as without copies."""
     single = binary([0.6, -0.6], [200] * 2)

@@ -67,7 +67,8 @@ def test_em_converges_where_a_hundred_steps_do_not():
 
 @pytest.mark.parametrize("prior", ["em", "bbse", OTHER, {0: 0.6, 1: 0.3, 2: 0.1}])
 def test_shifted_rows_become_calibrated(prior):
-    val, test = shifted(4000, EVEN), shifted(4000, OTHER, seed=1, implied=EVEN)
+    before = np.array([0.2, 0.3, 0.5])
+    val, test = shifted(4000, before), shifted(4000, OTHER, seed=1, implied=before)
     fitted = PriorShift(prior).fit(val)
     after = fitted.apply(test)
     np.testing.assert_allclose(fitted.estimate(test), OTHER, atol=0.03)
