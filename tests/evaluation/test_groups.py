@@ -134,6 +134,23 @@ def test_clusters_keep_the_error_rate(per_group, sets):
     assert worst / sets <= 0.05 + slack
 
 
+@pytest.mark.parametrize("sets", [25, pytest.param(150, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("kind", "clusters"), [("top", 20), ("sharp", 60)])
+def test_few_clusters_of_confident_rows_are_seldom_accused(kind, clusters, sets):
+    """Five copies of each row: a group in which nothing went wrong has small sums over clusters."""
+    random, differ, worst = np.random.default_rng(2), 0, 0
+    for _ in range(sets):
+        c, happened, owner = simulated(kind, "calibrated", [clusters] * 8, random)
+        rows = np.repeat(np.arange(len(c)), 5)
+        p = Predictions.from_confidence(c[rows], happened[rows], groups={"g": owner[rows]}, clusters=rows)
+        found = by_group(p, "g", bins=1)
+        differ += found.tests[0].p_value < 0.05
+        worst += min(g.smallest for g in found.groups) < 0.05
+    slack = 3 * np.sqrt(0.05 * 0.95 / sets)
+    assert differ / sets <= 0.05 + slack
+    assert worst / sets <= 0.05 + slack
+
+
 def test_a_group_that_differs_is_found():
     random = np.random.default_rng(0)
     c = np.full(2000, 0.8)

@@ -1,5 +1,6 @@
 """The evaluation of predictions: metrics with intervals, a reliability diagram, and a verdict in sentences."""
 
+from surefoot.evaluation.audit import Segment, audit
 from surefoot.evaluation.evaluation import Evaluation, Verdict, evaluate, verdict
 from surefoot.evaluation.groups import Group, Groups, SameInAll, by_group
 from surefoot.evaluation.stream import evaluate_batches, evaluate_state
@@ -9,7 +10,9 @@ __all__ = [
     "Group",
     "Groups",
     "SameInAll",
+    "Segment",
     "Verdict",
+    "audit",
     "by_group",
     "evaluate",
     "evaluate_batches",

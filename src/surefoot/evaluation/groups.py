@@ -10,8 +10,9 @@ residuals to the sums where the ratio exceeds 1. With clusters, v_g comes from s
 with the Q of random signs of the clusters, because clusters may have rows in several groups.
 
 *The worst groups.* The test of gap_g = 0 uses the larger of the stated and the observed variance and, for confidences
-near 1, a Pearson III curve with the skewness of the errors. With clusters it is a t test of sums over clusters. Holm's
-correction covers all tested groups of all columns.
+near 1, a Pearson III curve with the skewness of the errors. With clusters, both are enlarged by the design effect of
+all rows, and the p-value is at least that of a t test of sums over clusters. Holm's correction covers all tested groups
+of all columns.
 
 References:
     Cochran (1954), "The Combination of Estimates from Different Experiments", for Q.
@@ -47,7 +48,7 @@ from surefoot.validation import check_fraction, check_int, suggest
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["Group", "Groups", "SameInAll", "by_group", "codes_of", "columns_of"]
+__all__ = ["Group", "Groups", "SameInAll", "by_group", "codes_of", "columns_of", "design_effect"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -435,6 +436,7 @@ def _groups_of(
 ) -> list[Group]:
     order = np.argsort(owner, kind="stable")
     ends = np.cumsum(np.bincount(owner, minlength=len(values)))
+    effect = design_effect(e)
     found, start = [], 0
     for value, end in zip(values, ends.tolist(), strict=True):
         rows = order[start:end]
@@ -450,7 +452,7 @@ def _groups_of(
             chosen = positive.take(rows)
             extra["positive_gap"] = -float(chosen.weights @ chosen.residual) / chosen.total
             extra["positive_low"], extra["positive_high"] = gap_interval(chosen, level)
-            extra["positive_p"] = _p_value(chosen) if tested else None
+            extra["positive_p"] = _p_value(chosen, design_effect(positive)) if tested else None
         found.append(
             Group(
                 column,
@@ -466,7 +468,7 @@ def _groups_of(
                 high,
                 error,
                 *_ece_interval(own, error, bins, level, seed),
-                p_value=_p_value(own) if tested else None,
+                p_value=_p_value(own, effect) if tested else None,
                 **extra,
             )
         )
@@ -531,33 +533,52 @@ def _ece_interval(e: Events, value: float, bins: int, level: float, seed: int) -
     return low, high
 
 
-def _p_value(e: Events) -> float:
-    """Two-sided p-value of "the gap of these events is 0"."""
+def design_effect(e: Events) -> float:
+    """How far clusters enlarge the variance of Σ w Z over that of independent rows, at least 1.
+
+    A group in which nothing went wrong has small sums over clusters. The effect of all rows is a floor for it.
+
+    Args:
+        e: all events.
+
+    Returns:
+        Σ_clusters (Σ w Z)² / Σ w² c (1 − c), at least 1; 1 without clusters.
+
+    Example:
+        >>> design_effect(Events([0.5] * 4, [1, 1, 0, 0], cluster=[0, 0, 1, 1]))
+        2.0
+    """
+    if e.cluster is None:
+        return 1.0
+    w, c = e.weights, e.prob
+    sums = np.bincount(np.unique(e.cluster, return_inverse=True)[1], w * e.residual)
+    return max(1.0, float(sums @ sums) / max(float(w**2 @ (c * (1 - c))), 1e-300))
+
+
+def _p_value(e: Events, effect: float) -> float:
+    """Two-sided p-value of "the gap of these events is 0"; the effect is `design_effect` of all events."""
     from scipy.special import stdtr
     from scipy.stats import norm, pearson3
 
     w, z, c = e.weights, e.residual, e.prob
     total, mean = float(w @ z), float(w @ z) / e.total
-    stated = float(w**2 @ (c * (1 - c)))
-    if e.cluster is not None:
-        sums = np.bincount(np.unique(e.cluster, return_inverse=True)[1], w * (z - mean))
-        count = len(sums)
-        # One cluster's share of the stated variance is no guarantee within a cluster, but a floor.
-        variance = max(stated, count / (count - 1) * float(sums @ sums))
-        if variance <= 0:
-            return 1.0 if total == 0 else 0.0
-        return 2 * float(stdtr(count - 1, -abs(total) / math.sqrt(variance)))
-    observed = len(e) / (len(e) - 1) * float(w**2 @ (z - mean) ** 2)
-    variance = max(stated, observed)
+    stated = effect * float(w**2 @ (c * (1 - c)))
+    owner = np.arange(len(e)) if e.cluster is None else np.unique(e.cluster, return_inverse=True)[1]
+    sums = np.bincount(owner, w * (z - mean))
+    count = len(sums)
+    variance = max(stated, count / (count - 1) * float(sums @ sums))
     if variance <= 0:
         return 1.0 if abs(total) < 1e-12 else 0.0
     deviation = math.sqrt(variance)
-    skew = float(w**3 @ (c * (1 - c) * (1 - 2 * c))) / deviation**3
+    # Clusters of m equal rows have m² times the third moment of as many independent rows, and m times their variance.
+    skew = effect**2 * float(w**3 @ (c * (1 - c) * (1 - 2 * c))) / deviation**3
     # Counts change in steps of 1: half a step of continuity correction.
-    step = 0.5 if e.plain else 0.0
+    step = 0.5 if e.plain and e.cluster is None else 0.0
     size = max(0.0, abs(total) - step) / deviation
     side = math.copysign(1.0, total) * skew
     tail = float(norm.sf(size)) if abs(side) < 1e-6 else float(pearson3.sf(size, side))
+    if e.cluster is not None:
+        tail = max(tail, float(stdtr(count - 1, -size)))
     return min(1.0, 2 * tail)
 
 
@@ -596,6 +617,7 @@ def _same_in_all(e: Events, owner: Ints, large: NDArray[np.bool_], column: str, 
         cluster = np.unique(kept.cluster, return_inverse=True)[1]
         count = int(cluster.max()) + 1
         sums = csr_array((-w * (z + common), (cluster, group)), shape=(count, tested))
+        base = base * design_effect(kept)
         variance = np.maximum(base, np.asarray(sums.multiply(sums).sum(axis=0)).ravel()) / mass**2
         statistic = float(_spread(gaps, variance))
         random, extreme = np.random.default_rng(seed), 0
