@@ -109,7 +109,7 @@ class Entry:
             An error that names the first option of another type than its default, or else all options.
 
         Example:
-            >>> print(Entry("gd", "surefoot.optim.base:GD").refusal("optimizer", {"lr": "x"}, TypeError("'<' …")))
+            >>> print(Entry("gd", "surefoot.optim.gd:GD").refusal("optimizer", {"lr": "x"}, TypeError("'<' …")))
             optimizer gd cannot take lr='x'; check the type of each value
         """
         if isinstance(error, BadInput):

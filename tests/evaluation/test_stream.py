@@ -86,3 +86,18 @@ def test_misuse(tmp_path):
     (tmp_path / "p.csv").write_text("label,prob_0,prob_1\n0,.5,.5\n1,x,.5\n")
     with pytest.raises(BadInput, match=r"not an intact \.csv"):
         list(sf.Predictions.batches(tmp_path / "p.csv"))
+
+
+def test_parts_that_do_not_fit_together_are_refused(tmp_path):
+    pandas.DataFrame({"label": [0, 1], "prob": [0.5, 0.2]}).to_csv(tmp_path / "a.csv", index=False)
+    pandas.DataFrame({"label": [0, 1], "logit": [0.5, 0.2]}).to_csv(tmp_path / "b.csv", index=False)
+    with pytest.raises(BadInput, match=r"b\.csv' has other scores"):
+        list(sf.Predictions.batches(tmp_path))
+
+
+def test_clusters_are_refused():
+    clustered = sf.Predictions(P.logits, P.labels, clusters=np.arange(3000) // 10)
+    with pytest.raises(BadInput, match="which a stream does not keep"):
+        evaluate_batches([clustered])
+    result = sf.evaluate(clustered)
+    assert result.intervals["gap"] == (result.verdict.gap_low, result.verdict.gap_high)

@@ -58,7 +58,7 @@ def test_loggers_of_ten_lines(module, name, monkeypatch):
 def test_examples_of_the_page_are_there():
     examples = Path(__file__).parent.parent.parent / "examples"
     named = set(re.findall(r"`(\w+\.py)`", PAGE))
-    assert len(named) == 5
+    assert len(named) == 6
     assert all((examples / name).exists() for name in named)
 
 

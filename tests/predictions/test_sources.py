@@ -186,3 +186,62 @@ def test_json_lines_of_names(tmp_path):
     lines = [{"label": int(label), "prob": float(p)} for label, p in zip(LABELS == 0, P1, strict=True)]
     (tmp_path / "p.jsonl").write_text("\n".join(map(json.dumps, lines)))
     np.testing.assert_array_equal(Predictions.load(tmp_path / "p.jsonl").events().prob, P1)
+
+
+def test_the_event_is_the_class_that_the_column_names(tmp_path):
+    p = Predictions.from_probs([0.2, 0.7, 0.1], [1, 0, 1], positive=0)
+    for suffix in (".csv", ".parquet", ".npz"):
+        p.save(tmp_path / f"p{suffix}")
+        q = Predictions.load(tmp_path / f"p{suffix}")
+        assert q.events().happened.tolist() == p.events().happened.tolist() == [False, True, False]
+
+
+def test_integers_beside_classes_with_integer_names_are_names(tmp_path):
+    path = tmp_path / "p.csv"
+    path.write_text("label,prob_1,prob_2,prob_other\n1,.7,.2,.1\n2,.2,.7,.1\n1,.8,.1,.1\n")
+    assert Predictions.load(path).labels.tolist() == [0, 1, 0]
+    assert Predictions.from_probs([[0.7, 0.3]], [1], names=[1, 2]).labels.tolist() == [0]
+    assert Predictions.from_probs([[0.7, 0.3]], [True], names=[True, False]).labels.tolist() == [0]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('label,prob_a,prob_b,note\na,.7,.3,"x\nb,.2,.8,z\n', "a quote that is not closed"),
+        ("label,logit,logit_scaled\n0,1,2\n1,2,3\n", "column 'logit' names no class"),
+        ("label,prob,cluster\n1,.5,a\n0,.5,\n", "line 3: column 'cluster' has missing values"),
+        ("label,prob\n,.5\nyes,.5\n", "column 'label' has missing values"),
+        ("label_a,label_b,prob_a,prob_b\nyes,0,.5,.5\n", "must hold 1, 0 or nothing"),
+    ],
+)
+def test_tables_that_would_be_misread_are_refused(tmp_path, text, says):
+    path = tmp_path / "p.csv"
+    path.write_text(text)
+    with pytest.raises(BadInput, match=says):
+        Predictions.load(path)
+    if "quote" in says:
+        with pytest.raises(BadInput, match=says):
+            list(Predictions.batches(path))
+
+
+def test_a_letter_is_no_prefix_of_a_word(tmp_path):
+    path = tmp_path / "p.csv"
+    path.write_text("label,l0,l1,length\n0,1.5,0,3\n1,-1,2,4\n")
+    p = Predictions.load(path, logit="l")
+    assert p.classes == 2
+    assert "length" in p.groups
+
+
+def test_arrays_by_the_names_of_columns(tmp_path):
+    np.savez(tmp_path / "p.npz", probs=PROBS, labels=LABELS, sample_weight=np.arange(1, 31), cluster=LABELS)
+    p = Predictions.load(tmp_path / "p.npz")
+    assert p.weights.tolist() == list(range(1, 31))
+    assert p.clusters is not None
+
+
+def test_soft_labels_go_to_archives_only(tmp_path):
+    p = Predictions.from_probs(PROBS, PROBS)
+    p.save(tmp_path / "p.npz")
+    np.testing.assert_array_equal(Predictions.load(tmp_path / "p.npz").soft_labels, p.soft_labels)
+    with pytest.raises(BadInput, match="npz files only"):
+        p.save(tmp_path / "p.csv")

@@ -248,6 +248,15 @@ def evaluate(
     ranges = intervals(cheap, p, level, seed, known=values, progress=progress)
     diagram = reliability(p, bins, level=level)
     judged = verdict(p, bins, level, seed)
+    # The table and the sentences state one interval of the gap.
+    method = (
+        "Wilson"
+        if p.events().plain and p.clusters is None
+        else "t of the rows"
+        if p.clusters is None
+        else "t of clusters"
+    )
+    ranges["gap"] = Interval(judged.gap_low, judged.gap_high, method, level, 0)
     return Evaluation(name, len(p), p.classes, diagram.level, values, ranges, diagram, judged, p.form, grouped)
 
 

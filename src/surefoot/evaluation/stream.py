@@ -34,7 +34,8 @@ def evaluate_batches(
     Metrics that sort all rows or compare pairs of rows are left out. Intervals are given for accuracy and gap.
 
     Args:
-        batches: the batches, such as ``Predictions.batches(file)``; without weights or with integer weights.
+        batches: the batches, such as ``Predictions.batches(file)``; without clusters, and without weights or with
+            integer weights.
         bins: number of bins of the binned metrics and of the diagram.
         level: coverage of the intervals, between 0 and 1.
         seed: of the redrawn outcomes behind the comparison with noise.
@@ -54,8 +55,18 @@ def evaluate_batches(
         (0.4251, 100, 'over')
     """
     bins = check_bins(bins)
-    state = accumulate(batches, bins * fine_cells(bins), event=event)
+    state = accumulate(map(_unclustered, batches), bins * fine_cells(bins), event=event)
     return evaluate_state(state, bins, level=level, seed=seed, name=name)
+
+
+def _unclustered(p: Predictions) -> Predictions:
+    """A batch, unless its rows belong together: the verdict would take them for independent ones."""
+    if p.clusters is not None:
+        raise BadInput(
+            "the rows belong to clusters, and the verdict needs the sums of each cluster, which a stream does not keep."
+            " Evaluate the rows in memory; metrics.accumulate gives the values without a verdict"
+        )
+    return p
 
 
 def evaluate_state(

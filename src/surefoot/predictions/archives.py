@@ -20,6 +20,7 @@ __all__ = ["read_archive"]
 MOST_EXPANSION = 1032
 
 _SCORES = ("logits", "probs", "confidence")
+_TABLE_NAMES = {"sample_weight": "weights", "cluster": "clusters"}  # as columns of tables are called
 _COLUMNS = ("weights", "clusters", "names", "positive", "form")
 
 
@@ -48,9 +49,11 @@ def read_archive(path: Path, split: str | None = None) -> dict[str, NDArray[Any]
             labels = "correct" if kinds == ["confidence"] else "labels"
             if len(kinds) != 1 or prefix + labels not in members:
                 raise BadInput(_explain_keys(path, split, sorted(members)))
-            wanted = [kinds[0], labels, *_COLUMNS]
+            wanted = [kinds[0], labels, *_COLUMNS, *_TABLE_NAMES]
             arrays = {
-                name.removeprefix(prefix): _read_member(path, archive, info)
+                _TABLE_NAMES.get(name.removeprefix(prefix), name.removeprefix(prefix)): _read_member(
+                    path, archive, info
+                )
                 for name, info in members.items()
                 if name.startswith(prefix)
                 and (name.removeprefix(prefix) in wanted or name.removeprefix(prefix).startswith("group_"))

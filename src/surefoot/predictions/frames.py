@@ -90,7 +90,7 @@ def read_frame(source: str) -> tuple[pyarrow.Table, str, bool]:
             )
     try:
         return pyarrow.concat_tables(tables, promote_options="permissive"), repr(source), False
-    except pyarrow.ArrowInvalid as error:
+    except pyarrow.ArrowException as error:
         raise BadInput(f"the parts of {source!r} do not fit together: {first_line(error)}") from error
 
 
@@ -134,6 +134,8 @@ def read_in_batches(path: Path, rows: int) -> Iterator[pyarrow.Table]:
 
 
 def _csv_batches(path: Path, where: str) -> Iterator[pyarrow.Table]:
+    with open_text(path) as stream:
+        check_quotes(sum(block.count(b'"') for block in iter(lambda: stream.read(_BLOCK), b"")), where)
     with open_text(path) as stream:
         header = stream.readline().removeprefix(b"\xef\xbb\xbf").decode()
         columns = [name.strip() for name in next(csv.reader([header], skipinitialspace=True), [])]
@@ -263,6 +265,7 @@ def _read_csv(data: bytes, where: str) -> pyarrow.Table:
         raise BadInput(f"{where} is not a text file: {error}") from error
     columns = [name.strip() for name in next(csv.reader([header], skipinitialspace=True), [])]
     check_header(where, columns)
+    check_quotes(text.count(b'"'), where)
     body = io.BytesIO(text[len(header.encode()) :])
     if not text[len(header.encode()) :].strip():
         return pyarrow.table({name: pyarrow.array([], pyarrow.float64()) for name in columns})
@@ -281,6 +284,20 @@ def _read_csv(data: bytes, where: str) -> pyarrow.Table:
         except pyarrow.ArrowInvalid as error:
             line = re.sub(r"Row #(\d+)", lambda found: f"line {int(found[1]) + 1}", first_line(error))
             raise BadInput(f"{where} is not a table below its header: {line}") from error
+
+
+def check_quotes(count: int, where: str) -> None:
+    """Check that every quote of a text file is closed: what follows an open quote would be dropped without a word.
+
+    Args:
+        count: number of quotes in the file.
+        where: what errors call the file.
+
+    Raises:
+        BadInput: when the number is odd.
+    """
+    if count % 2:
+        raise BadInput(f"{where} has a quote that is not closed; close it, or write the file with another program")
 
 
 def _read_wide_csv(body: IO[bytes], columns: list[str], where: str) -> pyarrow.Table:

@@ -204,6 +204,7 @@ def _hard_labels(
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None, tuple[str, ...] | None, int | None]:
     """Labels as integers, which of them are kept, the names of the classes, and the positive class."""
     classes = max(k, 2)
+    labels = _as_names(labels, names)
     if labels.dtype.kind in "SUOT" and not _numeric(labels):
         texts = np.array([str(label) for label in labels.tolist()])
         if names is None:
@@ -215,13 +216,17 @@ def _hard_labels(
             names = _binary_names(np.unique(texts).tolist(), positive)
         column = {name: index for index, name in enumerate(names)}
         hard = np.array([column.get(text, -1) for text in texts.tolist()], np.int64)
+        kept = None
+        if ignore_index is not None:
+            kept = texts != str(ignore_index)
+            hard = np.where(kept, hard, 0)
         if (hard < 0).any():
             row = int(np.flatnonzero(hard < 0)[0])
             raise BadInput(
                 f"labels must be among the names {', '.join(names[:8])}; row {row} has {str(texts[row])!r} "
                 f"({(hard < 0).sum()} such rows)"
             )
-        return hard, None, names, _positive_class(positive, classes, names)
+        return hard, kept, names, _positive_class(positive, classes, names)
     if labels.dtype.kind == "O":
         labels = np.array(labels.tolist())
     if labels.dtype == np.bool_:
@@ -243,6 +248,19 @@ def _hard_labels(
     if bad.any():
         raise BadInput(_explain_range(name, hard, bad, k))
     return hard, kept, names, _positive_class(positive, classes, names)
+
+
+def _as_names(labels: NDArray[Any], names: tuple[str, ...] | None) -> NDArray[Any]:
+    """Labels 1 and 2 beside classes named 1 and 2 are names, not the numbers of columns; so are True and False."""
+    if names is None:
+        return labels
+    if labels.dtype == np.bool_:
+        words = {name.lower(): name for name in names}
+        if {"true", "false"} <= set(words):
+            return np.where(labels, words["true"], words["false"])
+    if labels.dtype.kind in "iu" and any(name.lstrip("-").isdecimal() for name in names):
+        return labels.astype(str)
+    return labels
 
 
 def _numeric(labels: NDArray[Any]) -> bool:

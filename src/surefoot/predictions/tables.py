@@ -147,13 +147,21 @@ def read_batches(source: Any, wanted: Columns, rows: int) -> Iterator[Table]:
         for begin in range(0, table.num_rows, rows):
             yield columns_of(table.slice(begin, rows), wanted, "the table")
         return
+    first: tuple[object, ...] | None = None
     for path in frames.parts_of(str(source)):
-        if path.suffix.lower() == ".npz":
-            yield table_of_archive(path, None)
-            continue
         where = repr(str(path))
-        for batch in frames.read_in_batches(path, rows):
-            yield columns_of(batch, wanted, where)
+        archive = path.suffix.lower() == ".npz"
+        batches = [path] if archive else frames.read_in_batches(path, rows)
+        for batch in batches:
+            table = table_of_archive(path, None) if archive else columns_of(batch, wanted, where)
+            form = (table.kind, table.scores.shape[1:], table.names, table.weights is None, table.clusters is None)
+            if first is not None and form != first:
+                raise BadInput(
+                    f"{where} has other scores, classes, weights or clusters than the part before; parts must have the "
+                    "same columns in the same order"
+                )
+            first = form
+            yield table
 
 
 @contextmanager
@@ -189,11 +197,17 @@ def table_of_archive(path: Path, split: str | None) -> Table:
         if name in arrays and arrays[name].dtype.kind == "U":
             raise BadInput(f"array {name!r} in {str(path)!r} must hold plain numbers; got text")
     form = str(arrays["form"]) if "form" in arrays else ""
+    labels = arrays["correct" if kind == "confidence" else "labels"]
+    names = [str(name) for name in arrays["names"].tolist()] if "names" in arrays else None
+    if names is not None and labels.ndim == 1 and labels.dtype.kind in "iu" and form != "multilabel":
+        inside = (labels >= 0) & (labels < len(names))
+        # Labels of an archive are numbers of columns, also where the names of the classes are numbers.
+        labels = np.where(inside, np.array(names)[np.where(inside, labels, 0)], labels.astype(str))
     return Table(
         "multilabel" if form == "multilabel" else kind,
         arrays[kind],
-        arrays["correct" if kind == "confidence" else "labels"],
-        [str(name) for name in arrays["names"].tolist()] if "names" in arrays else None,
+        labels,
+        names,
         arrays.get("weights"),
         arrays.get("clusters"),
         {name.removeprefix("group_"): array for name, array in arrays.items() if name.startswith("group_")},
@@ -252,7 +266,7 @@ class _Found:
     labels: NDArray[Any]
     names: list[str] | None
     used: set[str]
-    positive: str | None = None
+    positive: str | int | None = None
 
 
 def _scores(table: pyarrow.Table, wanted: Columns, special: dict[str, str], used: set[str], where: str) -> _Found:
@@ -281,7 +295,14 @@ def _scores(table: pyarrow.Table, wanted: Columns, special: dict[str, str], used
         if scores.ndim == 2 and label.ndim == 2:
             return _Found("multilabel", scores, label, None, {*classes, *labels})
         numbers = label.dtype.kind in "biuf"
+        if numbers and positive is not None and positive.isdecimal():
+            return _Found(kind, scores, label, None, {*classes, *labels}, int(positive))
         return _Found(kind, scores, label, None, {*classes, *labels}, None if numbers else positive)
+    if "" in titles:
+        raise BadInput(
+            f"{where}: column {classes[titles.index('')]!r} names no class, and {_shown(classes)} could all be scores; "
+            "say which ones count with prob=... or logit=..., a name or a prefix"
+        )
     _check_order(where, classes)
     scores = np.stack([_numbers(table, name, where) for name in classes], axis=1)
     numbered = all(re.fullmatch(r"\D*\d+", title or name) for title, name in zip(titles, classes, strict=True))
@@ -298,7 +319,8 @@ def _class_columns(table: pyarrow.Table, wanted: Columns, used: set[str], where:
     for kind, stem in (("logits", wanted.logit), ("probs", wanted.prob)):
         if stem is None:
             continue
-        columns = [stem] if stem in names else [name for name in names if name.startswith(stem)]
+        follows = "" if not stem[-1:].isalpha() else r"(?![a-zA-Z])"  # "l" is no prefix of "length"
+        columns = [stem] if stem in names else [name for name in names if re.match(re.escape(stem) + follows, name)]
         if not columns:
             argument = _PREFIX[kind]
             raise BadInput(
@@ -396,7 +418,12 @@ def _values(table: pyarrow.Table, name: str, where: str | None = None) -> NDArra
     if pyarrow.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if pyarrow.types.is_string(column.type) or pyarrow.types.is_large_string(column.type):
-        return np.array(["" if value is None else value for value in column.to_pylist()], dtype=str)
+        words = ["" if value is None else value for value in column.to_pylist()]
+        if where is not None and "" in words:
+            raise BadInput(
+                f"{where}, row {words.index('')}: column {name!r} has missing values; fill or drop those rows"
+            )
+        return np.array(words, dtype=str)
     if pyarrow.types.is_list(column.type) or pyarrow.types.is_fixed_size_list(column.type):
         values = column.to_pylist()
         if len({len(value) for value in values}) > 1:
@@ -417,6 +444,11 @@ def _numbers(table: pyarrow.Table, name: str, where: str, missing: bool = False)
     if not _is_number(column.type) and not pyarrow.types.is_boolean(column.type):
         words = _values(table, name) if not pyarrow.types.is_null(column.type) else np.array([], dtype=str)
         if missing and words.dtype.kind == "U":  # a .csv file writes a missing number as an empty cell
+            wrong = next((row for row, word in enumerate(words.tolist()) if word and not _may_be_number(word)), None)
+            if wrong is not None:
+                raise BadInput(
+                    f"{where}: column {name!r} must hold 1, 0 or nothing; row {wrong} has {words.tolist()[wrong]!r}"
+                )
             return np.array([float(word) if word else np.nan for word in words.tolist()])
         wrong = next((row for row, word in enumerate(words.tolist()) if not _may_be_number(word)), 0)
         shown = f"; row {wrong} has {words.tolist()[wrong]!r}" if len(words) else ""
@@ -495,6 +527,8 @@ def _plain(column: NDArray[Any]) -> NDArray[Any]:
 def _frame(table: Table) -> pyarrow.Table:
     """The columns as they are named in a file."""
     columns: dict[str, Any] = {}
+    if table.labels.ndim == 2 and table.kind != "multilabel":
+        raise BadInput("soft labels are written to .npz files only; give the path another suffix")
     if table.kind == "confidence":
         columns |= {"correct": table.labels, "confidence": table.scores}
     elif table.kind == "multilabel":
