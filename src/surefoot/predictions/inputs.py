@@ -258,7 +258,8 @@ def _as_names(labels: NDArray[Any], names: tuple[str, ...] | None) -> NDArray[An
         words = {name.lower(): name for name in names}
         if {"true", "false"} <= set(words):
             return np.where(labels, words["true"], words["false"])
-    if labels.dtype.kind in "iu" and any(name.lstrip("-").isdecimal() for name in names):
+    numbers = all(name.lstrip("-").isdecimal() for name in names)
+    if labels.dtype.kind in "iu" and numbers and list(names) != [str(index) for index in range(len(names))]:
         return labels.astype(str)
     return labels
 

@@ -306,6 +306,8 @@ def _scores(table: pyarrow.Table, wanted: Columns, special: dict[str, str], used
     _check_order(where, classes)
     scores = np.stack([_numbers(table, name, where) for name in classes], axis=1)
     numbered = all(re.fullmatch(r"\D*\d+", title or name) for title, name in zip(titles, classes, strict=True))
+    if not numbered and label.dtype.kind in "iu" and any(title.lstrip("-").isdecimal() for title in titles):
+        label = label.astype(str)  # beside a class named 1, a label 1 is its name, whatever other rows hold
     return _Found(kind, scores, label, None if numbered else titles, {*classes, *labels})
 
 
