@@ -97,7 +97,7 @@ class PriorShift(Calibrator):
 
         Raises:
             BadInput: when a class has no validation row, the prior does not name the classes, or shares are to be
-                estimated and the confusion matrix cannot be told from a singular one.
+                estimated and the confusion matrix cannot be distinguished from a singular one.
         """
         if isinstance(X, Predictions) and X.form in ("multilabel", "confidence"):
             raise BadInput(f"prior shift needs predictions of classes; got {X.form} predictions, which have no shares")
@@ -120,8 +120,8 @@ class PriorShift(Calibrator):
             if self.smallest_ <= self.noise_:
                 raise BadInput(
                     f"the class shares cannot be estimated: the confusion matrix of the {len(p):,} validation rows "
-                    f"cannot be told from one without an inverse (smallest singular value {self.smallest_:.2g}, noise "
-                    f"{self.noise_:.2g}). Give more validation rows, or the shares themselves"
+                    f"cannot be distinguished from one without an inverse (smallest singular value {self.smallest_:.2g}, "
+                    f"noise {self.noise_:.2g}). Give more validation rows, or the shares themselves"
                 )
 
     def estimate(self, p: Predictions) -> Floats:
