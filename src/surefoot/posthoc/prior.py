@@ -120,8 +120,8 @@ class PriorShift(Calibrator):
             if self.smallest_ <= self.noise_:
                 raise BadInput(
                     f"the class shares cannot be estimated: the confusion matrix of the {len(p):,} validation rows "
-                    f"cannot be distinguished from one without an inverse (smallest singular value {self.smallest_:.2g}, "
-                    f"noise {self.noise_:.2g}). Give more validation rows, or the shares themselves"
+                    f"cannot be distinguished from one without an inverse (smallest singular value "
+                    f"{self.smallest_:.2g}, noise {self.noise_:.2g}). Give more rows, or the shares themselves"
                 )
 
     def estimate(self, p: Predictions) -> Floats:
